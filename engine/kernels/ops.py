@@ -1,0 +1,134 @@
+"""The seam that a device joins: the operations that a model is written in.
+
+A model never sees bytes, devices or encodings. It holds weight handles that an `Ops` prepared, passes opaque
+activation tensors from one operation to the next, and names positions. All activations are float32, row-major,
+[n, width] with one row per token. Results follow `CONTRACT.md` bit by bit in every implementation but `reference`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Tensor = Any
+"""An activation, owned by the `Ops` that made it: float32 [n, width]."""
+
+Handle = Any
+"""A weight as its `Ops` wants it. Made by `matrix` or `vector`, used by that `Ops` alone."""
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A weight's bytes as they lie on disk: `data` is uint8 [rows, row_bytes], C-contiguous."""
+
+    name: str
+    encoding: str
+    rows: int
+    columns: int
+    data: npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """Rotary position tables, made once in float64: `cos` and `sin` float32 [context, dims/2].
+
+    The first `dims` elements of each head turn. "interleaved" pairs elements (2i, 2i+1), "halves" pairs (i, i+dims/2).
+    """
+
+    cos: npt.NDArray[np.float32]
+    sin: npt.NDArray[np.float32]
+    style: Literal["interleaved", "halves"]
+
+
+@dataclass(frozen=True)
+class CacheSpec:
+    """The key-value cache that one layer needs: heads, and the widths of one key and one value."""
+
+    n_kv_heads: int
+    key_dim: int
+    value_dim: int
+
+
+@dataclass(frozen=True)
+class AttentionSpec:
+    """How a layer attends. `window` is the number of positions seen (the token's own included), `None` for all."""
+
+    n_heads: int
+    scale: float
+    window: int | None = None
+    softcap: float | None = None
+
+
+class LayerCache(Protocol):
+    """One layer's keys and values, owned by the `Ops` that made it. Rows past the current length are garbage."""
+
+    spec: CacheSpec
+    capacity: int
+    kind: str
+    nbytes: int
+
+
+class Ops(Protocol):
+    """A device. Shapes: n tokens; `h` is a layer's width; positions `start … start+n-1` are those of the n rows."""
+
+    name: str
+
+    def matrix(self, weight: Weight) -> Handle:
+        """A handle for `linear` and `embed`. Raises UnsupportedModelError for an encoding without a kernel."""
+        ...
+
+    def vector(self, values: npt.NDArray[np.float32]) -> Handle:
+        """A handle for norm weights, biases and sinks: float32 [width]."""
+        ...
+
+    def cache(self, spec: CacheSpec, capacity: int, kind: str) -> LayerCache:
+        """Room for `capacity` positions; `kind` is "f16" or "f32"."""
+        ...
+
+    def embed(self, table: Handle, tokens: Sequence[int]) -> Tensor:
+        """Rows of the table, decoded: [n, columns]."""
+        ...
+
+    def rms_norm(self, x: Tensor, weight: Handle, eps: float) -> Tensor:
+        """x · (1 ÷ √(mean(x²) + eps)) · weight over each group of `len(weight)` elements (a row, or the heads of it)."""
+        ...
+
+    def linear(self, x: Tensor, weight: Handle, *, bias: Handle | None = None, residual: Tensor | None = None) -> Tensor:
+        """x @ weightᵀ (+ bias) (+ residual): [n, columns] → [n, rows]."""
+        ...
+
+    def linears(self, x: Tensor, weights: Sequence[Handle]) -> list[Tensor]:
+        """Several `linear` of the same x in one call."""
+        ...
+
+    def gated_silu(self, x: Tensor, gate: Handle, up: Handle) -> Tensor:
+        """silu(x @ gateᵀ) · (x @ upᵀ)."""
+        ...
+
+    def rotary(self, x: Tensor, n_heads: int, table: Rotary, start: int) -> Tensor:
+        """x [n, n_heads · head_dim] with each head turned by its row's position."""
+        ...
+
+    def attention(self, q: Tensor, k: Tensor, v: Tensor, cache: LayerCache, spec: AttentionSpec, start: int) -> Tensor:
+        """Store k and v at positions `start …`, then attend causally: → [n, n_heads · value_dim].
+
+        q [n, n_heads · key_dim], k [n, n_kv_heads · key_dim], v [n, n_kv_heads · value_dim]. Raises NumericsError
+        where a key or a value does not fit into the cache's number format.
+        """
+        ...
+
+    def last(self, x: Tensor, rows: int) -> Tensor:
+        """The last `rows` rows of x."""
+        ...
+
+    def host(self, x: Tensor) -> npt.NDArray[np.float32]:
+        """x as a numpy array [n, width], which later calls may overwrite."""
+        ...
+
+    def close(self) -> None:
+        """Release threads and buffers. A second call does nothing."""
+        ...

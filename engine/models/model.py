@@ -1,0 +1,37 @@
+"""The seam that an architecture joins: what the rest of the engine needs to know of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from engine.kernels.ops import CacheSpec, Handle, LayerCache, Ops, Tensor
+
+
+class WeightLoader(Protocol):
+    """Hands out weights by name, shape-checked, prepared for the `Ops` in use."""
+
+    def has(self, name: str) -> bool: ...
+
+    def matrix(self, name: str, rows: int, columns: int) -> Handle:
+        """Raises ModelFileError where the tensor is missing or has another shape."""
+        ...
+
+    def vector(self, name: str, width: int) -> Handle: ...
+
+
+class Model(Protocol):
+    """A loaded architecture. It owns no state between calls but its weight handles."""
+
+    context_length: int
+    vocabulary: int
+    caches: tuple[CacheSpec, ...]
+    """One per layer."""
+
+    def hidden(self, ops: Ops, tokens: Sequence[int], start: int, caches: Sequence[LayerCache]) -> Tensor:
+        """Run the tokens at positions `start …`, filling the caches: → [n, hidden_size], normed, ready for `logits`."""
+        ...
+
+    def logits(self, ops: Ops, hidden: Tensor) -> Tensor:
+        """[n, hidden_size] → [n, vocabulary]."""
+        ...

@@ -1,0 +1,158 @@
+"""The plain data that crosses the engine's face: what is asked for, and the events that come back.
+
+All are frozen dataclasses without tensors, so they may cross threads and processes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Role = Literal["system", "user", "assistant"]
+FinishReason = Literal["stop", "length", "context", "cancelled"]
+
+
+@dataclass(frozen=True)
+class Message:
+    """One turn of a conversation."""
+
+    role: Role
+    content: str
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """What the engine may use. `None` means: chosen by the engine.
+
+    `context` is the number of positions kept; `kv` the form of the key-value cache ("f16" or "f32");
+    `chunk` the number of prompt tokens per prefill call, which never changes the result.
+    """
+
+    threads: int | None = None
+    context: int | None = None
+    kv: str = "f16"
+    chunk: int = 512
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a reply is made. `temperature` 0 is greedy; `seed` `None` draws a fresh one.
+
+    `top_k` 0, `top_p` 1, `min_p` 0 and `repetition_penalty` 1 switch the respective filter off.
+    `max_tokens` `None` goes on to the end of the context.
+    """
+
+    max_tokens: int | None = None
+    temperature: float = 0.7
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PrefillProgress:
+    """`done` of `total` prompt tokens are read; `cached` of them were kept from an earlier turn."""
+
+    done: int
+    total: int
+    cached: int
+
+
+@dataclass(frozen=True)
+class Text:
+    """A piece of the reply, whole characters only."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Reasoning:
+    """A piece of the model's reasoning, whole characters only."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Token counts of one reply. `cached_tokens` of the prompt were kept from an earlier turn."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True)
+class Timings:
+    """Seconds and rates of one reply. A rate is 0.0 where nothing was timed.
+
+    `prefill_tok_s` counts only the tokens that were computed; `decode_tok_s` leaves the first token out,
+    which comes from the prefill.
+    """
+
+    prefill_s: float
+    decode_s: float
+    first_token_s: float
+    prefill_tok_s: float
+    decode_tok_s: float
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The last event of a reply: why it ended, and its counts and timings."""
+
+    reason: FinishReason
+    usage: Usage
+    timings: Timings
+
+
+Event = PrefillProgress | Text | Reasoning | Finished
+
+
+@dataclass(frozen=True)
+class LoadProgress:
+    """`done` of `total` bytes of weights are in place; `what` names the step in plain words."""
+
+    what: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What a model file says about itself, and what the engine makes of it."""
+
+    path: str
+    name: str
+    architecture: str
+    parameters: int
+    file_bytes: int
+    context_length: int
+    layers: int
+    hidden_size: int
+    vocabulary: int
+    encodings: dict[str, int] = field(default_factory=dict)
+    """Bytes by weight encoding, largest first."""
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """Bytes that the engine holds, by part."""
+
+    weights: int
+    kv: int
+    activations: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.kv + self.activations
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Greedy ids after a raw prompt, and the hash over the float32 bits of every step's logits."""
+
+    tokens: tuple[int, ...]
+    sha256: str
