@@ -1,0 +1,87 @@
+"""`Ops` in numpy, to the bit of CONTRACT.md: the twin that every fast kernel is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from engine import weights
+from engine.kernels.ops import AttentionSpec, CacheSpec, LayerCache, Rotary, Weight
+from engine.kernels.plain.attention import PlainCache, attention
+from engine.kernels.plain.functions import F32, silu
+from engine.kernels.plain.linear import linear_float, linear_packed, quantise
+from engine.kernels.plain.normalise import rms_norm, rotary
+from engine.weights.encoding import Units
+
+
+@dataclass(frozen=True)
+class PlainMatrix:
+    """A weight, its contract view for packed encodings, its float rows for the others."""
+
+    weight: Weight
+    units: Units | None
+    floats: F32 | None
+
+
+class PlainOps:
+    """Every method follows the contract with whole-array numpy operations; nothing is fused, nothing is fast."""
+
+    name = "plain"
+
+    def matrix(self, weight: Weight) -> PlainMatrix:
+        encoding = weights.get(weight.encoding)
+        if weights.is_packed(encoding):
+            return PlainMatrix(weight, encoding.units(weight.data), None)
+        return PlainMatrix(weight, None, encoding.decode(weight.data))
+
+    def vector(self, values: F32) -> F32:
+        return np.ascontiguousarray(values, np.float32)
+
+    def cache(self, spec: CacheSpec, capacity: int, kind: str) -> PlainCache:
+        return PlainCache(spec, capacity, kind)
+
+    def embed(self, table: PlainMatrix, tokens: Sequence[int]) -> F32:
+        return weights.get(table.weight.encoding).decode(table.weight.data[np.asarray(tokens)])
+
+    def rms_norm(self, x: F32, weight: F32, eps: float) -> F32:
+        return rms_norm(x.reshape(x.shape[0], -1, weight.size), weight, eps).reshape(x.shape)
+
+    @np.errstate(all="ignore")
+    def linear(self, x: F32, weight: PlainMatrix, *, bias: F32 | None = None, residual: F32 | None = None) -> F32:
+        if weight.units is not None:
+            out = linear_packed(quantise(x), weight.units)
+        else:
+            assert weight.floats is not None
+            out = linear_float(x, weight.floats)
+        if bias is not None:
+            out = out + bias
+        return out if residual is None else out + residual
+
+    def linears(self, x: F32, weights: Sequence[PlainMatrix]) -> list[F32]:
+        return [self.linear(x, weight) for weight in weights]
+
+    @np.errstate(all="ignore")
+    def gated_silu(self, x: F32, gate: PlainMatrix, up: PlainMatrix) -> F32:
+        return silu(self.linear(x, gate)) * self.linear(x, up)
+
+    def rotary(self, x: F32, n_heads: int, table: Rotary, start: int) -> F32:
+        return rotary(x, n_heads, table, start)
+
+    def attention(self, q: F32, k: F32, v: F32, cache: LayerCache, spec: AttentionSpec, start: int) -> F32:
+        assert isinstance(cache, PlainCache)
+        cache.store(k, v, start)
+        n, stop = q.shape[0], start + q.shape[0]
+        heads = q.reshape(n, spec.n_heads, -1)
+        return attention(heads, cache.keys[:stop], cache.values[:stop], spec, start).reshape(n, -1)
+
+    def last(self, x: F32, rows: int) -> F32:
+        return x[x.shape[0] - rows :]
+
+    def host(self, x: F32) -> npt.NDArray[np.float32]:
+        return x
+
+    def close(self) -> None:
+        pass

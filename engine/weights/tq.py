@@ -1,0 +1,47 @@
+"""TQ1_0 and TQ2_0: 256 weights of -1, 0 and +1 with one float16 scale."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.weights.encoding import U8, Units
+from engine.weights.packed import Packed, fields, half
+
+
+def _trits(data: U8, *, run: int, count: int) -> U8:
+    """`count` base-3 digits of each byte, the most significant first, in runs as `fields` has them.
+
+    A byte is ⌈v · 256 ÷ 243⌉ for the five-digit number v (`quantize_row_tq1_0_ref` in ggml-quants.c): a fraction of 256.
+    Times 3ᵏ, wrapped to a byte, it is what follows the first k digits; tripled once more, it carries digit k.
+    """
+    powers = (np.uint8(3) ** np.arange(count, dtype=np.uint8))[:, np.newaxis]
+    shifted = data.reshape(len(data), data.shape[1] // run, 1, run) * powers
+    digits = (shifted.astype(np.uint16) * np.uint16(3)) >> np.uint16(8)
+    return digits.astype(np.uint8).reshape(len(data), data.shape[1] * count)
+
+
+class TQ1_0(Packed):
+    """48 bytes of five digits · 4 bytes of four · f16 d: w = d·(digit - 1)."""
+
+    name = "TQ1_0"
+    block = 256
+    block_bytes = 54
+
+    def unpack(self, blocks: U8) -> Units:
+        digits = (
+            _trits(blocks[:, :32], run=32, count=5),
+            _trits(blocks[:, 32:48], run=16, count=5),
+            _trits(blocks[:, 48:52], run=4, count=4),
+        )
+        return Units(np.concatenate(digits, axis=1).astype(np.int16) - np.int16(1), d=half(blocks[:, 52:]))
+
+
+class TQ2_0(Packed):
+    """64 bytes of two-bit codes · f16 d: w = d·(code - 1)."""
+
+    name = "TQ2_0"
+    block = 256
+    block_bytes = 66
+
+    def unpack(self, blocks: U8) -> Units:
+        return Units(fields(blocks[:, :64], bits=2, run=32).astype(np.int16) - np.int16(1), d=half(blocks[:, 64:]))
