@@ -1,0 +1,120 @@
+"""Finding, choosing and loading the native library for this processor."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from ctypes import POINTER, Structure, c_char_p, c_float, c_int, c_int64, c_void_p
+from pathlib import Path
+
+from engine.errors import SettingsError, UnsupportedModelError
+
+INTERFACE = 1
+PREFERENCE = (("avx512", 2), ("avx2", 1), ("neon", 4), ("portable", 0))
+"""Libraries from the fastest down, each with the bit of `ms_processor` that it asks for."""
+
+
+class CWeight(Structure):
+    """`ms_weight` of millstream.h."""
+
+    _fields_ = (
+        ("data", c_void_p),
+        ("rows", c_int64),
+        ("columns", c_int64),
+        ("row_bytes", c_int64),
+        ("encoding", c_int64),
+    )
+
+
+class CCache(Structure):
+    """`ms_cache` of millstream.h."""
+
+    _fields_ = (
+        ("keys", c_void_p),
+        ("values", c_void_p),
+        ("capacity", c_int64),
+        ("n_kv_heads", c_int64),
+        ("key_dim", c_int64),
+        ("value_dim", c_int64),
+        ("half", c_int64),
+    )
+
+
+POINTERS = {"w": POINTER(CWeight), "c": POINTER(CCache), "p": c_void_p, "i": c_int64, "f": c_float}
+SIGNATURES = {
+    "ms_rms_norm": "pppfiiip",
+    "ms_linear": "ppiiwwwppppp",
+    "ms_gated_silu": "ppiwwp",
+    "ms_rotary": "ppiiippiip",
+    "ms_attention": "ppppciiififp",
+}
+"""Argument types by letter: pointer, integer, float, weight, cache. All of these return a status."""
+
+
+def folder() -> Path:
+    return Path(__file__).resolve().parent / "lib"
+
+
+def suffix() -> str:
+    return {"darwin": ".dylib", "win32": ".dll"}.get(sys.platform, ".so")
+
+
+def available() -> list[str]:
+    """The instruction sets that were built, the fastest first."""
+    return [isa for isa, _ in PREFERENCE if (folder() / f"millstream-{isa}{suffix()}").is_file()]
+
+
+def _open(isa: str) -> ctypes.CDLL:
+    path = folder() / f"millstream-{isa}{suffix()}"
+    try:
+        lib = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise UnsupportedModelError(
+            f"The engine's library {path.name} does not load ({error}). Install Millstream again."
+        ) from error
+    if lib.ms_interface() != INTERFACE:
+        raise UnsupportedModelError(
+            f"The engine's library {path.name} belongs to another version of Millstream. Install Millstream again."
+        )
+    return lib
+
+
+def load(isa: str | None = None) -> tuple[str, ctypes.CDLL]:
+    """The library for `isa`, or for MILLSTREAM_ISA, or the fastest that this processor runs: (name, library).
+
+    Raises SettingsError for an instruction set that is unknown, not built or not supported by this processor.
+    """
+    built = available()
+    if not built:
+        raise UnsupportedModelError(
+            "The engine's native library is missing: install Millstream again, or build it with "
+            "`python engine/kernels/native/build.py`."
+        )
+    wanted = isa or os.environ.get("MILLSTREAM_ISA")
+    if wanted and wanted not in built:
+        raise SettingsError(f"The instruction set {wanted!r} is not known here (MILLSTREAM_ISA); use one of: {', '.join(built)}.")
+    lib = _open("portable" if "portable" in built else built[-1])
+    has = lib.ms_processor()
+    runs = [name for name, bit in PREFERENCE if name in built and (not bit or has & bit)]
+    if wanted and wanted not in runs:
+        raise SettingsError(f"This processor does not have the instruction set {wanted!r}; it runs: {', '.join(runs)}.")
+    name = wanted or runs[0]
+    lib = _open(name)
+    lib.ms_pool_new.argtypes, lib.ms_pool_new.restype = (c_int,), c_void_p
+    lib.ms_pool_free.argtypes, lib.ms_pool_free.restype = (c_void_p,), None
+    lib.ms_encoding_name.argtypes, lib.ms_encoding_name.restype = (c_int,), c_char_p
+    lib.ms_function.argtypes, lib.ms_function.restype = (c_int, c_void_p, c_int64, c_void_p), None
+    lib.ms_quantise.argtypes, lib.ms_quantise.restype = (c_void_p, c_int64, c_int64, c_void_p, c_void_p), None
+    for function, letters in SIGNATURES.items():
+        getattr(lib, function).argtypes = tuple(POINTERS[letter] for letter in letters)
+        getattr(lib, function).restype = c_int
+    return name, lib
+
+
+def encodings(lib: ctypes.CDLL) -> dict[str, int]:
+    """The encodings that the library has kernels for, by name."""
+    names: dict[str, int] = {}
+    while (name := lib.ms_encoding_name(len(names))) is not None:
+        names[name.decode()] = len(names)
+    return names

@@ -1,0 +1,73 @@
+/* The C interface of the native kernels. Every function follows CONTRACT.md to the bit.
+ *
+ * Activations are float32, row-major [n, width]. Pointers need no alignment. No function keeps a pointer after it returns.
+ * Functions that take a pool split their work over its threads and return when all of it is done; one call at a time per pool.
+ */
+#ifndef MILLSTREAM_H
+#define MILLSTREAM_H
+
+#include <stdint.h>
+
+#ifdef _WIN32
+#define MS_API __declspec(dllexport)
+#else
+#define MS_API __attribute__((visibility("default")))
+#endif
+
+#define MS_INTERFACE 1
+
+typedef struct ms_pool ms_pool;
+
+/* The encodings that have kernels, in the order of `ms_encoding_name`. */
+typedef enum { MS_F32, MS_F16, MS_BF16, MS_Q4_1, MS_Q8_0, MS_ENCODINGS } ms_encoding;
+
+/* Packed rows as they lie on disk. */
+typedef struct {
+    const uint8_t *data;
+    int64_t rows, columns, row_bytes;
+    int64_t encoding;
+} ms_weight;
+
+/* One layer's keys and values: [n_kv_heads][capacity][dim] of float16 or float32 (`half` says which). */
+typedef struct {
+    void *keys, *values;
+    int64_t capacity, n_kv_heads, key_dim, value_dim, half;
+} ms_cache;
+
+enum { MS_OK = 0, MS_NO_MEMORY = 1, MS_OVERFLOW = 2 };
+
+MS_API int ms_interface(void);
+MS_API const char *ms_encoding_name(int encoding); /* NULL past the last */
+MS_API int ms_processor(void);                     /* bit 0: AVX2 and its kin, bit 1: AVX-512 with VNNI, bit 2: Arm dot product */
+
+MS_API ms_pool *ms_pool_new(int threads); /* NULL where threads or memory are refused */
+MS_API void ms_pool_free(ms_pool *pool);
+
+/* out[n, width]: RMS norm over each run of `group` elements; `group` divides `width`. */
+MS_API int ms_rms_norm(ms_pool *pool, const float *x, const float *weight, float eps, int64_t n, int64_t width, int64_t group,
+                       float *out);
+
+/* out_i[n, rows_i] = x @ weight_i^T (+ bias) (+ residual), for `count` <= 3 weights of the same columns.
+ * `bias` and `residual` may be NULL and belong to the first weight. */
+MS_API int ms_linear(ms_pool *pool, const float *x, int64_t n, int64_t count, const ms_weight *w0, const ms_weight *w1,
+                     const ms_weight *w2, float *out0, float *out1, float *out2, const float *bias, const float *residual);
+
+/* out[n, rows] = silu(x @ gate^T) * (x @ up^T). */
+MS_API int ms_gated_silu(ms_pool *pool, const float *x, int64_t n, const ms_weight *gate, const ms_weight *up, float *out);
+
+/* x[n, n_heads, head_dim] -> out: pairs turned by tables cos, sin [n, half], one row per token. */
+MS_API int ms_rotary(ms_pool *pool, const float *x, int64_t n, int64_t n_heads, int64_t head_dim, const float *cosines,
+                     const float *sines, int64_t half, int64_t interleaved, float *out);
+
+/* Store k, v [n, n_kv_heads, dim] at positions start ..., then out[n, n_heads, value_dim] = causal attention of q.
+ * window 0: all positions; softcap 0: none. MS_OVERFLOW: a finite value left the range of float16. */
+MS_API int ms_attention(ms_pool *pool, const float *q, const float *k, const float *v, const ms_cache *cache, int64_t n,
+                        int64_t start, int64_t n_heads, float scale, int64_t window, float softcap, float *out);
+
+/* The elementary functions, for the tests: 0 exp, 1 silu, 2 tanh. */
+MS_API void ms_function(int which, const float *x, int64_t n, float *out);
+
+/* q[n, columns], s[n, columns / 32] of the activations, for the tests. */
+MS_API void ms_quantise(const float *x, int64_t n, int64_t columns, int16_t *q, float *s);
+
+#endif

@@ -1,0 +1,145 @@
+/* The vector types and primitives that the kernels are written in, once for every target.
+ *
+ * Clang's vector extensions give the arithmetic: a `f8` is one AVX register, two NEON registers, or plain C, and its
+ * eight elements are the contract's eight lanes. What they lack is here, with a plain form beside each fast one.
+ * -ffp-contract=off is required: no product may be fused with a sum.
+ */
+#ifndef MILLSTREAM_SIMD_H
+#define MILLSTREAM_SIMD_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+
+typedef float f8 __attribute__((vector_size(32)));
+typedef int32_t i32x8 __attribute__((vector_size(32)));  /* eight int32 */
+typedef int16_t i16x16 __attribute__((vector_size(32))); /* sixteen int16 */
+typedef int8_t i8x16 __attribute__((vector_size(16)));   /* sixteen int8 */
+typedef uint8_t u8x16 __attribute__((vector_size(16)));  /* sixteen uint8 */
+typedef _Float16 h8 __attribute__((vector_size(16)));    /* eight float16 */
+
+INLINE f8 f8_load(const float *p) {
+    f8 v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+INLINE void f8_store(float *p, f8 v) { memcpy(p, &v, sizeof v); }
+INLINE f8 f8_set(float x) { return (f8){x, x, x, x, x, x, x, x}; }
+INLINE i32x8 i32_load(const int32_t *p) {
+    i32x8 v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+INLINE i16x16 i16_load(const int16_t *p) {
+    i16x16 v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+INLINE f8 f8_from_i32(i32x8 v) { return __builtin_convertvector(v, f8); }
+INLINE f8 f8_from_half(const void *p) {
+    h8 v;
+    memcpy(&v, p, sizeof v);
+    return __builtin_convertvector(v, f8);
+}
+INLINE float half_to_float(const void *p) {
+    _Float16 v;
+    memcpy(&v, p, sizeof v);
+    return (float)v;
+}
+INLINE f8 f8_select(i32x8 mask, f8 yes, f8 no) { return (f8)((mask & (i32x8)yes) | (~mask & (i32x8)no)); }
+INLINE f8 f8_abs(f8 x) { return (f8)((i32x8)x & 0x7fffffff); }
+/* a > b ? a : b, so b where either is NaN. */
+INLINE f8 f8_max(f8 a, f8 b) { return f8_select((i32x8)(a > b), a, b); }
+/* To nearest even by adding and taking away 1.5 * 2^23; exact for |x| < 2^22. */
+INLINE f8 f8_rint(f8 x) { return (x + 12582912.0f) - 12582912.0f; }
+
+/* ((0+4)+(2+6)) + ((1+5)+(3+7)) */
+INLINE float f8_tree(f8 v) {
+    typedef float f4 __attribute__((vector_size(16)));
+    f4 half = __builtin_shufflevector(v, v, 0, 1, 2, 3) + __builtin_shufflevector(v, v, 4, 5, 6, 7);
+    f4 quarter = half + __builtin_shufflevector(half, half, 2, 3, 2, 3);
+    return quarter[0] + quarter[1];
+}
+
+/* Sixteen int16 products summed in neighbouring pairs: eight int32 added to sum. */
+INLINE i32x8 i16_dot(i32x8 sum, i16x16 a, i16x16 b) {
+#if defined(__AVX512VNNI__) && defined(__AVX512VL__)
+    return (i32x8)_mm256_dpwssd_epi32((__m256i)sum, (__m256i)a, (__m256i)b);
+#elif defined(__AVX2__)
+    return sum + (i32x8)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+#elif defined(__ARM_NEON)
+    int16x8_t a0 = (int16x8_t)__builtin_shufflevector(a, a, 0, 1, 2, 3, 4, 5, 6, 7);
+    int16x8_t a1 = (int16x8_t)__builtin_shufflevector(a, a, 8, 9, 10, 11, 12, 13, 14, 15);
+    int16x8_t b0 = (int16x8_t)__builtin_shufflevector(b, b, 0, 1, 2, 3, 4, 5, 6, 7);
+    int16x8_t b1 = (int16x8_t)__builtin_shufflevector(b, b, 8, 9, 10, 11, 12, 13, 14, 15);
+    int32x4_t low = vpaddq_s32(vmull_s16(vget_low_s16(a0), vget_low_s16(b0)), vmull_high_s16(a0, b0));
+    int32x4_t high = vpaddq_s32(vmull_s16(vget_low_s16(a1), vget_low_s16(b1)), vmull_high_s16(a1, b1));
+    return sum + (i32x8)__builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7);
+#else
+    for (int i = 0; i < 8; i++) sum[i] += (int32_t)a[2 * i] * b[2 * i] + (int32_t)a[2 * i + 1] * b[2 * i + 1];
+    return sum;
+#endif
+}
+
+/* The sums of the elements of eight vectors, in their order. */
+INLINE i32x8 i32_sums(const i32x8 v[8]) {
+#if defined(__AVX2__)
+    __m256i a = _mm256_hadd_epi32((__m256i)v[0], (__m256i)v[1]), b = _mm256_hadd_epi32((__m256i)v[2], (__m256i)v[3]);
+    __m256i c = _mm256_hadd_epi32((__m256i)v[4], (__m256i)v[5]), d = _mm256_hadd_epi32((__m256i)v[6], (__m256i)v[7]);
+    __m256i e = _mm256_hadd_epi32(a, b), f = _mm256_hadd_epi32(c, d);
+    return (i32x8)_mm256_add_epi32(_mm256_permute2x128_si256(e, f, 0x20), _mm256_permute2x128_si256(e, f, 0x31));
+#else
+    i32x8 out;
+    for (int i = 0; i < 8; i++) out[i] = (v[i][0] + v[i][1] + v[i][2] + v[i][3]) + (v[i][4] + v[i][5] + v[i][6] + v[i][7]);
+    return out;
+#endif
+}
+
+INLINE i16x16 i16_from_i8(i8x16 v) { return __builtin_convertvector(v, i16x16); }
+INLINE i16x16 i16_from_u8(u8x16 v) { return __builtin_convertvector(v, i16x16); }
+
+/* The contract's exp (CONTRACT.md, section 3). */
+INLINE f8 f8_exp(f8 x) {
+    const f8 top = f8_set(0x1.62e42ep+6f), bottom = f8_set(-0x1.5d589ep+6f);
+    f8 inside = f8_select((i32x8)(x > top), top, x);
+    inside = f8_select((i32x8)(inside > bottom), inside, bottom); /* NaN becomes bottom, and is put back below */
+    f8 n = f8_rint(inside * 0x1.715476p+0f);
+    f8 r = (inside - n * 0x1.63p-1f) - n * -0x1.bd0106p-13f;
+    f8 p = f8_set(0x1.6a244cp-10f);
+    p = p * r + 0x1.1239d4p-7f;
+    p = p * r + 0x1.5558f2p-5f;
+    p = p * r + 0x1.555492p-3f;
+    p = p * r + 0x1.fffffcp-2f;
+    f8 y = (p * (r * r) + r) + 1.0f;
+    i32x8 whole = __builtin_convertvector(n, i32x8), half = whole >> 1;
+    y = (y * (f8)((half + 127) << 23)) * (f8)((whole - half + 127) << 23);
+    y = f8_select((i32x8)(x > top), f8_set(INFINITY), y);
+    y = f8_select((i32x8)(x < bottom), f8_set(0.0f), y);
+    return f8_select((i32x8)(x != x), x, y);
+}
+
+INLINE f8 f8_silu(f8 x) { return x / (f8_exp(-x) + 1.0f); }
+
+/* The contract's tanh (CONTRACT.md, section 3). */
+INLINE f8 f8_tanh(f8 x) {
+    f8 a = f8_abs(x), z = x * x;
+    f8 p = f8_set(-0x1.76ac06p-8f);
+    p = p * z + 0x1.5256d2p-6f;
+    p = p * z + -0x1.b84448p-5f;
+    p = p * z + 0x1.110768p-3f;
+    p = p * z + -0x1.555534p-2f;
+    f8 small = x + (x * z) * p;
+    f8 large = 1.0f - 2.0f / (f8_exp(a * 2.0f) + 1.0f);
+    large = (f8)(((i32x8)large & 0x7fffffff) | ((i32x8)x & (int32_t)0x80000000));
+    return f8_select((i32x8)(a < 0.625f), small, large);
+}
+
+#endif

@@ -1,0 +1,229 @@
+"""The native kernels against the golden vectors and the plain implementation, bit by bit, on every instruction set here."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from engine import weights
+from engine.errors import MillstreamError, NumericsError, SettingsError, UnsupportedModelError
+from engine.kernels.native import NativeOps, available, library
+from engine.kernels.ops import AttentionSpec, CacheSpec, Rotary, Weight
+from engine.kernels.plain import PlainOps
+from tests.engine.kernels.cases import ATTENTION, golden, same_bits
+
+GOLDEN = golden()
+THREADS = (1, 2, 3)
+
+
+def runnable() -> list[str]:
+    out = []
+    for isa in available():
+        try:
+            library.load(isa)
+            out.append(isa)
+        except SettingsError:
+            continue
+    return out
+
+
+@pytest.fixture(params=[(isa, threads) for isa in runnable() for threads in THREADS], ids=lambda p: f"{p[0]}-{p[1]}")
+def ops(request):
+    isa, threads = request.param
+    made = NativeOps(threads, isa)
+    yield made
+    made.close()
+
+
+def tensor(ops: NativeOps, values: np.ndarray):
+    values = np.ascontiguousarray(values, np.float32).reshape(values.shape[0], -1)
+    out = ops._workspace.take(*values.shape)
+    out.array()[:] = values
+    return out
+
+
+def weight(name: str, data: np.ndarray) -> Weight:
+    encoding = weights.get(name)
+    columns = data.shape[1] // encoding.block_bytes * encoding.block
+    return Weight("w", name, data.shape[0], columns, data)
+
+
+def test_a_portable_library_and_the_fastest_for_this_processor_were_built() -> None:
+    assert "portable" in available()
+    assert library.load()[0] == runnable()[0]
+
+
+@pytest.mark.parametrize(("which", "name"), [(0, "exp"), (1, "silu"), (2, "tanh")])
+def test_elementary_functions_give_the_frozen_bits(ops, which, name) -> None:
+    inputs, expected = GOLDEN[f"function/{name}"]
+    out = np.empty_like(inputs["x"])
+    ops._lib.ms_function(which, inputs["x"].ctypes.data, out.size, out.ctypes.data)
+    assert same_bits(out, expected["out"])
+
+
+def test_quantised_activations_give_the_frozen_bits(ops) -> None:
+    inputs, expected = GOLDEN["quantise"]
+    x = inputs["x"]
+    q, s = np.empty(x.shape, np.int16), np.empty((x.shape[0], x.shape[1] // 32), np.float32)
+    ops._lib.ms_quantise(x.ctypes.data, *x.shape, q.ctypes.data, s.ctypes.data)
+    assert same_bits(s, expected["s"])
+    assert (q.reshape(expected["q"].shape) == expected["q"]).all()
+
+
+LINEAR = [case for case in GOLDEN if case.startswith("linear/")]
+
+
+@pytest.mark.parametrize("case", LINEAR)
+def test_linear_gives_the_frozen_bits_for_many_rows_and_for_one(ops, case) -> None:
+    inputs, expected = GOLDEN[case]
+    name = case.partition("/")[2]
+    if name not in ops._encodings:
+        with pytest.raises(UnsupportedModelError, match=name):
+            ops.matrix(weight(name, inputs["w"]))
+        return
+    matrix = ops.matrix(weight(name, inputs["w"]))
+    x = inputs["x"]
+    assert same_bits(ops.host(ops.linear(tensor(ops, x), matrix)), expected["out"])
+    for row in range(x.shape[0]):
+        assert same_bits(ops.host(ops.linear(tensor(ops, x[row : row + 1]), matrix)), expected["out"][row : row + 1])
+
+
+@pytest.mark.parametrize("name", ["Q4_1", "Q8_0", "F16"])
+@pytest.mark.parametrize("n", [1, 3, 4, 8, 13])
+def test_fused_linears_are_their_parts(ops, name, n) -> None:
+    inputs, _ = GOLDEN[f"linear/{name}"]
+    plain = PlainOps()
+    packed = weight(name, inputs["w"])
+    rng = np.random.default_rng(n)
+    x = rng.standard_normal((n, packed.columns), np.float32)
+    bias, residual = rng.standard_normal(11, np.float32), rng.standard_normal((n, 11), np.float32)
+    ours, twin = ops.matrix(packed), plain.matrix(packed)
+    reversed_rows = weight(name, np.ascontiguousarray(inputs["w"][::-1]))
+    other, other_twin = ops.matrix(reversed_rows), plain.matrix(reversed_rows)
+    made = ops.linear(tensor(ops, x), ours, bias=ops.vector(bias), residual=tensor(ops, residual))
+    assert same_bits(ops.host(made), plain.linear(x, twin, bias=bias, residual=residual))
+    for out, judge in zip(ops.linears(tensor(ops, x), [ours, other] * 2), [twin, other_twin] * 2, strict=True):
+        assert same_bits(ops.host(out), plain.linear(x, judge))
+    gated = ops.gated_silu(tensor(ops, x), ours, other)
+    assert same_bits(ops.host(gated), plain.gated_silu(x, twin, other_twin))
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 9, 300])
+def test_linear_does_not_depend_on_how_many_rows_run_together(ops, rows) -> None:
+    rng = np.random.default_rng(rows)
+    data = rng.integers(0, 256, (rows, 11, 34), np.uint8)
+    data[:, :, :2] = np.float16(0.01).view(np.uint16).reshape(1).view(np.uint8)
+    matrix = ops.matrix(weight("Q8_0", data.reshape(rows, -1)))
+    x = rng.standard_normal((70, 352), np.float32)
+    whole = ops.host(ops.linear(tensor(ops, x), matrix)).copy()
+    for first in (0, 1, 33):
+        for n in (1, 2, 5, 37):
+            part = ops.host(ops.linear(tensor(ops, x[first : first + n]), matrix))
+            assert same_bits(part, whole[first : first + n])
+
+
+@pytest.mark.parametrize("width", [37, 64])
+def test_rms_norm_gives_the_frozen_bits(ops, width) -> None:
+    inputs, expected = GOLDEN[f"rms_norm/{width}"]
+    made = ops.rms_norm(tensor(ops, inputs["x"]), ops.vector(inputs["w"]), 1e-5)
+    assert same_bits(ops.host(made), expected["out"])
+
+
+def test_rms_norm_over_heads_is_the_norm_of_each_head(ops) -> None:
+    x = np.random.default_rng(0).standard_normal((3, 4 * 16), np.float32)
+    w = np.linspace(0.5, 2, 16, dtype=np.float32)
+    assert same_bits(ops.host(ops.rms_norm(tensor(ops, x), ops.vector(w), 1e-6)), PlainOps().rms_norm(x, w, 1e-6))
+
+
+@pytest.mark.parametrize("style", ["interleaved", "halves"])
+def test_rotary_gives_the_frozen_bits(ops, style) -> None:
+    inputs, expected = GOLDEN[f"rotary/{style}"]
+    made = ops.rotary(tensor(ops, inputs["x"]), 4, Rotary(inputs["cos"], inputs["sin"], style), 7)
+    assert same_bits(ops.host(made), expected["out"])
+
+
+def attend(ops, name: str, chunk: int) -> np.ndarray:
+    """Fill the cache and attend, `chunk` rows a call; the rows before the case's own have zero queries."""
+    c, (inputs, _) = ATTENTION[name], GOLDEN[f"attention/{name}"]
+    length = c["start"] + c["n"]
+    q = np.zeros((length, c["n_heads"], c["key"]), np.float32)
+    q[c["start"] :] = inputs["q"]
+    cache = ops.cache(CacheSpec(c["n_kv"], c["key"], c["value"]), length, c["kind"])
+    spec = AttentionSpec(c["n_heads"], c["key"] ** -0.5, c.get("window"), c.get("softcap"))
+    rows = []
+    for first in range(0, length, chunk):
+        part = slice(first, min(first + chunk, length))
+        out = ops.attention(*(tensor(ops, values[part]) for values in (q, inputs["k"], inputs["v"])), cache, spec, first)
+        rows.append(ops.host(out).copy())
+    return np.concatenate(rows)[c["start"] :].reshape(c["n"], c["n_heads"], c["value"])
+
+
+CAUSAL = [name for name, c in ATTENTION.items() if c["kind"] != "q8_0" and not c.get("sinks") and c.get("causal", True)]
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+@pytest.mark.parametrize("chunk", [1, 7, 512])
+def test_attention_gives_the_frozen_bits_whatever_the_chunk(ops, name, chunk) -> None:
+    assert same_bits(attend(ops, name, chunk), GOLDEN[f"attention/{name}"][1]["out"])
+
+
+def test_a_key_too_large_for_float16_is_an_error(ops) -> None:
+    cache = ops.cache(CacheSpec(1, 8, 8), 4, "f16")
+    row = np.full((1, 8), 1e5, np.float32)
+    small = np.ones((1, 8), np.float32)
+    with pytest.raises(NumericsError, match="f32 cache"):
+        ops.attention(tensor(ops, small), tensor(ops, row), tensor(ops, small), cache, AttentionSpec(1, 1.0), 0)
+
+
+def test_embedding_rows_are_the_reference_decode(ops) -> None:
+    data = GOLDEN["linear/Q4_1"][0]["w"]
+    made = ops.host(ops.embed(ops.matrix(weight("Q4_1", data)), [3, 0, 3]))
+    assert same_bits(made, weights.get("Q4_1").decode(data)[[3, 0, 3]])
+
+
+def test_buffers_are_used_again() -> None:
+    ops = NativeOps(1)
+    x = tensor(ops, np.ones((1, 64), np.float32))
+    w = ops.vector(np.ones(64, np.float32))
+    ops.rms_norm(x, w, 1e-5)
+    held = ops.nbytes
+    for _ in range(10):
+        ops.rms_norm(x, w, 1e-5)
+    assert ops.nbytes == held
+    ops.close()
+
+
+def test_a_view_keeps_its_owner_alive() -> None:
+    ops = NativeOps(1)
+    view = ops.last(tensor(ops, np.arange(6, dtype=np.float32).reshape(3, 2)), 1)
+    other = tensor(ops, np.zeros((3, 2), np.float32))
+    assert ops.host(view).tolist() == [[4, 5]] and not ops.host(other).any()
+    ops.close()
+
+
+def test_closing_leaves_no_thread_behind() -> None:
+    import os
+
+    if not os.path.isdir("/proc/self/task"):
+        pytest.skip("threads are counted through /proc")
+    before = len(os.listdir("/proc/self/task"))
+    ops = NativeOps(4)
+    assert len(os.listdir("/proc/self/task")) == before + 3
+    ops.close()
+    ops.close()
+    assert len(os.listdir("/proc/self/task")) == before
+    assert threading.active_count() >= 1
+
+
+@pytest.mark.parametrize("threads", [0, -1, 257])
+def test_a_thread_count_that_cannot_be_is_refused(threads) -> None:
+    with pytest.raises(SettingsError, match="between 1 and 256"):
+        NativeOps(threads)
+
+
+def test_an_unknown_instruction_set_is_refused_with_the_known_ones(monkeypatch) -> None:
+    monkeypatch.setenv("MILLSTREAM_ISA", "mmx")
+    with pytest.raises(MillstreamError, match="portable"):
+        NativeOps()
