@@ -66,16 +66,30 @@ class AttentionSpec:
 class LayerCache(Protocol):
     """One layer's keys and values, owned by the `Ops` that made it. Rows past the current length are garbage."""
 
-    spec: CacheSpec
-    capacity: int
-    kind: str
-    nbytes: int
+    @property
+    def spec(self) -> CacheSpec: ...
+
+    @property
+    def capacity(self) -> int: ...
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def nbytes(self) -> int: ...
 
 
 class Ops(Protocol):
     """A device. Shapes: n tokens; `h` is a layer's width; positions `start … start+n-1` are those of the n rows."""
 
     name: str
+    threads: int
+    """Threads that compute on the host."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held for activations."""
+        ...
 
     def matrix(self, weight: Weight) -> Handle:
         """A handle for `linear` and `embed`. Raises UnsupportedModelError for an encoding without a kernel."""
@@ -94,10 +108,12 @@ class Ops(Protocol):
         ...
 
     def rms_norm(self, x: Tensor, weight: Handle, eps: float) -> Tensor:
-        """x · (1 ÷ √(mean(x²) + eps)) · weight over each group of `len(weight)` elements (a row, or the heads of it)."""
+        """x · (1 ÷ √(mean(x²) + eps)) · weight over each run of `len(weight)` elements: a row, or each head of it."""
         ...
 
-    def linear(self, x: Tensor, weight: Handle, *, bias: Handle | None = None, residual: Tensor | None = None) -> Tensor:
+    def linear(
+        self, x: Tensor, weight: Handle, *, bias: Handle | None = None, residual: Tensor | None = None
+    ) -> Tensor:
         """x @ weightᵀ (+ bias) (+ residual): [n, columns] → [n, rows]."""
         ...
 
@@ -123,6 +139,10 @@ class Ops(Protocol):
 
     def last(self, x: Tensor, rows: int) -> Tensor:
         """The last `rows` rows of x."""
+        ...
+
+    def rows(self, x: Tensor, start: int, stop: int) -> Tensor:
+        """Rows `start … stop - 1` of x."""
         ...
 
     def host(self, x: Tensor) -> npt.NDArray[np.float32]:

@@ -11,7 +11,7 @@ from engine.weights.packed import Packed, fields, half
 def _trits(data: U8, *, run: int, count: int) -> U8:
     """`count` base-3 digits of each byte, the most significant first, in runs as `fields` has them.
 
-    A byte is ⌈v · 256 ÷ 243⌉ for the five-digit number v (`quantize_row_tq1_0_ref` in ggml-quants.c): a fraction of 256.
+    A byte is ⌈v · 256 ÷ 243⌉ for the five-digit number v, a fraction of 256: `quantize_row_tq1_0_ref`, ggml-quants.c.
     Times 3ᵏ, wrapped to a byte, it is what follows the first k digits; tripled once more, it carries digit k.
     """
     powers = (np.uint8(3) ** np.arange(count, dtype=np.uint8))[:, np.newaxis]

@@ -1,4 +1,4 @@
-"""Compile the native kernels: one shared library per instruction set, with the C compiler that the `ziglang` package brings.
+"""Compile the native kernels, one shared library per instruction set, with the C compiler of the `ziglang` package.
 
 Standard library alone, so that the wheel's build can load it by path. By hand, after a change to the C sources:
 
@@ -42,7 +42,9 @@ class BuildError(Exception):
 def processor(machine: str) -> str:
     name = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine.lower(), machine.lower())
     if name not in INSTRUCTION_SETS:
-        raise BuildError(f"There are no native kernels for the processor {machine!r}; known: {', '.join(INSTRUCTION_SETS)}.")
+        raise BuildError(
+            f"There are no native kernels for the processor {machine!r}; known: {', '.join(INSTRUCTION_SETS)}."
+        )
     return name
 
 
@@ -69,7 +71,16 @@ def build(out: Path, target: str | None = None, log: Callable[[str], None] = pri
         for isa, mcpu in INSTRUCTION_SETS[cpu].items():
             library = out / f"millstream-{isa}{suffix}"
             partial = Path(scratch) / library.name
-            command = [sys.executable, "-m", "ziglang", "cc", "-target", triple.format(cpu=cpu), f"-mcpu={mcpu}", *FLAGS]
+            command = [
+                sys.executable,
+                "-m",
+                "ziglang",
+                "cc",
+                "-target",
+                triple.format(cpu=cpu),
+                f"-mcpu={mcpu}",
+                *FLAGS,
+            ]
             command += [str(here / source) for source in SOURCES] + ["-o", str(partial), *extra]
             log(f"compiling {library.name}")
             result = subprocess.run(command, capture_output=True, text=True, env=environment)
@@ -83,4 +94,4 @@ def build(out: Path, target: str | None = None, log: Callable[[str], None] = pri
 
 
 if __name__ == "__main__":
-    build(Path(__file__).resolve().parent / "lib", *sys.argv[1:2])
+    build(Path(__file__).resolve().parent / "lib", sys.argv[1] if len(sys.argv) > 1 else None)

@@ -26,6 +26,19 @@ INLINE f8 gather_halves(const uint8_t *p, int64_t stride, int count) {
     return __builtin_convertvector((h8)bits, f8);
 }
 
+/* The same for two neighbouring float16 values each. */
+INLINE void gather_half_pairs(const uint8_t *p, int64_t stride, int count, f8 *first, f8 *second) {
+    typedef uint16_t u16x8 __attribute__((vector_size(16)));
+    i32x8 both = {0};
+    for (int i = 0; i < count; i++) {
+        int32_t one;
+        memcpy(&one, p + i * stride, 4);
+        both[i] = one;
+    }
+    *first = __builtin_convertvector((h8)__builtin_convertvector(both & 0xffff, u16x8), f8);
+    *second = __builtin_convertvector((h8)__builtin_convertvector((both >> 16) & 0xffff, u16x8), f8);
+}
+
 /* Q8_0: float16 d, int8 codes[32]. */
 enum { Q8_0_BYTES = 34 };
 INLINE void q8_0_codes(const uint8_t *row, int64_t u, i16x16 out[2]) {
@@ -49,8 +62,7 @@ INLINE void q4_1_codes(const uint8_t *row, int64_t u, i16x16 out[2]) {
     out[1] = i16_from_u8(packed >> 4);
 }
 INLINE void q4_1_scales(const uint8_t *row, int64_t u, int count, f8 *scale, f8 *minimum) {
-    *scale = gather_halves(row + u * Q4_1_BYTES, Q4_1_BYTES, count);
-    *minimum = gather_halves(row + u * Q4_1_BYTES + 2, Q4_1_BYTES, count);
+    gather_half_pairs(row + u * Q4_1_BYTES, Q4_1_BYTES, count, scale, minimum);
 }
 
 static const packed_encoding Q8_0 = {0, q8_0_codes, q8_0_scales};

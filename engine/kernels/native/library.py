@@ -93,7 +93,9 @@ def load(isa: str | None = None) -> tuple[str, ctypes.CDLL]:
         )
     wanted = isa or os.environ.get("MILLSTREAM_ISA")
     if wanted and wanted not in built:
-        raise SettingsError(f"The instruction set {wanted!r} is not known here (MILLSTREAM_ISA); use one of: {', '.join(built)}.")
+        raise SettingsError(
+            f"The instruction set {wanted!r} is not known here (MILLSTREAM_ISA); use one of: {', '.join(built)}."
+        )
     lib = _open("portable" if "portable" in built else built[-1])
     has = lib.ms_processor()
     runs = [name for name, bit in PREFERENCE if name in built and (not bit or has & bit)]

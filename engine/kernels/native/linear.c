@@ -20,30 +20,31 @@ enum { TOKENS = 4 };
 
 /* ---- one weight row, one activation row ---- */
 
-INLINE void add_units(packed_encoding e, const uint8_t *row, const int16_t *q, const float *s, const int32_t *sums, int64_t u, int count,
-                      f8 *lanes) {
-    i32x8 part[8];
-    for (int i = 0; i < 8; i++) {
-        part[i] = (i32x8){0};
-        if (i < count) {
-            i16x16 codes[2];
-            e.codes(row, u + i, codes);
-            part[i] = i16_dot(part[i], codes[0], i16_load(q + (u + i) * UNIT));
-            part[i] = i16_dot(part[i], codes[1], i16_load(q + (u + i) * UNIT + 16));
-        }
-    }
-    f8 scale, minimum, step = f8_load(s + u);
-    e.scales(row, u, count, &scale, &minimum);
-    *lanes = *lanes + (scale * step) * f8_from_i32(i32_sums(part));
-    if (e.has_minimum) *lanes = *lanes + (minimum * step) * f8_from_i32(i32_load(sums + u));
+INLINE i32x8 unit_dot(packed_encoding e, const uint8_t *row, const int16_t *q, int64_t u) {
+    i16x16 codes[2];
+    e.codes(row, u, codes);
+    return i16_dot(i16_dot((i32x8){0}, codes[0], i16_load(q + u * UNIT)), codes[1], i16_load(q + u * UNIT + 16));
 }
 
 INLINE float row_dot(packed_encoding e, const uint8_t *row, const int16_t *q, const float *s, const int32_t *sums, int64_t units) {
-    f8 lanes = f8_set(0.0f);
+    f8 lanes = f8_set(0.0f), scale, minimum;
     int64_t u = 0;
-    for (; u + 8 <= units; u += 8) add_units(e, row, q, s, sums, u, 8, &lanes);
-    if (u < units) add_units(e, row, q, s, sums, u, (int)(units - u), &lanes);
-    return f8_tree(lanes);
+    for (; u + 8 <= units; u += 8) {
+        i32x8 part[8];
+        for (int i = 0; i < 8; i++) part[i] = unit_dot(e, row, q, u + i);
+        const f8 step = f8_load(s + u);
+        e.scales(row, u, 8, &scale, &minimum);
+        lanes = lanes + (scale * step) * f8_from_i32(i32_sums(part));
+        if (e.has_minimum) lanes = lanes + (minimum * step) * f8_from_i32(i32_load(sums + u));
+    }
+    float rest[8];
+    f8_store(rest, lanes);
+    for (int lane = 0; u < units; u++, lane++) {
+        e.scales(row, u, 1, &scale, &minimum);
+        rest[lane] += (scale[0] * s[u]) * (float)i32_sum(unit_dot(e, row, q, u));
+        if (e.has_minimum) rest[lane] += (minimum[0] * s[u]) * (float)sums[u];
+    }
+    return f8_tree(f8_load(rest));
 }
 
 /* ---- eight weight rows, many activation rows ---- */
@@ -160,15 +161,19 @@ INLINE void packed_strip(packed_encoding e, const ms_weight *w, int64_t first, i
 /* ---- float weights ---- */
 
 static void decode_floats(const uint8_t *data, int64_t encoding, int64_t n, float *out) {
-    for (int64_t i = 0; i < n; i++) {
-        if (encoding == MS_F16) {
-            out[i] = half_to_float(data + 2 * i);
-        } else {
-            uint16_t high;
-            memcpy(&high, data + 2 * i, 2);
-            uint32_t bits = (uint32_t)high << 16;
-            memcpy(out + i, &bits, 4);
-        }
+    typedef uint16_t u16x8 __attribute__((vector_size(16)));
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        u16x8 bits;
+        memcpy(&bits, data + 2 * i, sizeof bits);
+        f8_store(out + i, encoding == MS_F16 ? __builtin_convertvector((h8)bits, f8) : (f8)(__builtin_convertvector(bits, i32x8) << 16));
+    }
+    for (; i < n; i++) {
+        uint16_t half;
+        memcpy(&half, data + 2 * i, 2);
+        const uint32_t bits = (uint32_t)half << 16;
+        memcpy(out + i, &bits, 4);
+        if (encoding == MS_F16) out[i] = half_to_float(&half);
     }
 }
 

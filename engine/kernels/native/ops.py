@@ -114,7 +114,9 @@ class NativeOps:
         try:
             keys, values = (aligned(spec.n_kv_heads * capacity * dim * size) for dim in (spec.key_dim, spec.value_dim))
         except MemoryError as error:
-            raise BudgetError(f"There is no memory for a context of {capacity} tokens; ask for a shorter one.") from error
+            raise BudgetError(
+                f"There is no memory for a context of {capacity} tokens; ask for a shorter one."
+            ) from error
         c = CCache(
             keys.ctypes.data, values.ctypes.data, capacity, spec.n_kv_heads, spec.key_dim, spec.value_dim, size == 2
         )  # fmt: skip
@@ -134,7 +136,12 @@ class NativeOps:
         return out
 
     def linear(
-        self, x: NativeTensor, weight: NativeMatrix, *, bias: NativeVector | None = None, residual: NativeTensor | None = None
+        self,
+        x: NativeTensor,
+        weight: NativeMatrix,
+        *,
+        bias: NativeVector | None = None,
+        residual: NativeTensor | None = None,
     ) -> NativeTensor:
         out = self._workspace.take(x.n, weight.weight.rows)
         self._check(
@@ -162,9 +169,7 @@ class NativeOps:
 
     def gated_silu(self, x: NativeTensor, gate: NativeMatrix, up: NativeMatrix) -> NativeTensor:
         out = self._workspace.take(x.n, gate.weight.rows)
-        self._check(
-            self._lib.ms_gated_silu(self._pool, x.address, x.n, gate.reference, up.reference, out.address)
-        )
+        self._check(self._lib.ms_gated_silu(self._pool, x.address, x.n, gate.reference, up.reference, out.address))
         return out
 
     def rotary(self, x: NativeTensor, n_heads: int, table: Rotary, start: int) -> NativeTensor:
@@ -199,7 +204,10 @@ class NativeOps:
         return out
 
     def last(self, x: NativeTensor, rows: int) -> NativeTensor:
-        return x if rows == x.n else x.last(rows)
+        return self.rows(x, x.n - rows, x.n)
+
+    def rows(self, x: NativeTensor, start: int, stop: int) -> NativeTensor:
+        return x if (start, stop) == (0, x.n) else x.rows(start, stop)
 
     def host(self, x: NativeTensor) -> F32:
         return x.array()

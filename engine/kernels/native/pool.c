@@ -1,7 +1,8 @@
 /* A pool whose workers spin briefly for the next job, then sleep.
  *
- * A job is announced by counting `number` up and ends when every worker has counted `busy` down, so no worker ever sees a
- * half-written job. Grains are taken from `next` as threads come free; which thread does which grain never changes a result.
+ * One word, the ticket, hands grains out: the number of the job, its count of grains, and the next grain. Whoever counts it up and
+ * finds a grain left holds the job open until that grain is done; whoever finds none leaves. So a job never waits for a worker
+ * that has not begun, and a busy machine costs speed, not stalls. Which thread does which grain never changes a result.
  */
 #include "pool.h"
 
@@ -50,6 +51,9 @@ typedef pthread_cond_t condition_t;
 
 enum { SPINS = 4000, SLOTS = 4, MAX_THREADS = 256 };
 
+/* The ticket: number above bit 40, grains in 20 bits, next in 20 bits. Each thread overshoots `next` at most once a job. */
+enum { FIELD = 20, MAX_GRAINS = (1 << FIELD) - 2 * MAX_THREADS };
+
 typedef struct {
     ms_pool *pool;
     int index;
@@ -59,10 +63,10 @@ struct ms_pool {
     pool_task task;
     void *job;
     int64_t items, grain;
-    _Alignas(64) _Atomic int64_t next;
-    _Alignas(64) _Atomic uint32_t number;
-    _Alignas(64) _Atomic int busy;        /* workers that have not finished the job */
-    _Atomic int closing, sleeping;
+    _Alignas(64) _Atomic uint64_t ticket;
+    _Alignas(64) _Atomic int64_t done; /* grains */
+    _Alignas(64) _Atomic int sleeping;
+    _Atomic int closing;
     int threads;
     mutex_t mutex;
     condition_t wake;
@@ -72,36 +76,39 @@ struct ms_pool {
     int64_t scratch_bytes[SLOTS];
 };
 
-static void take_grains(ms_pool *pool, int thread) {
+static uint64_t number_of(uint64_t ticket) { return ticket >> 2 * FIELD; }
+
+/* Do grains until none is left; returns the number of the job that had none. */
+static uint64_t take_grains(ms_pool *pool, int thread) {
+    const uint64_t field = ((uint64_t)1 << FIELD) - 1;
     for (;;) {
-        int64_t first = atomic_fetch_add_explicit(&pool->next, pool->grain, memory_order_relaxed);
-        if (first >= pool->items) return;
-        int64_t last = first + pool->grain < pool->items ? first + pool->grain : pool->items;
-        pool->task(pool->job, first, last, thread);
+        const uint64_t ticket = atomic_fetch_add_explicit(&pool->ticket, 1, memory_order_acq_rel);
+        const int64_t grain = (int64_t)(ticket & field), grains = (int64_t)(ticket >> FIELD & field);
+        if (grain >= grains) return number_of(ticket);
+        const int64_t first = grain * pool->grain;
+        pool->task(pool->job, first, first + pool->grain < pool->items ? first + pool->grain : pool->items, thread);
+        atomic_fetch_add_explicit(&pool->done, 1, memory_order_release);
     }
 }
 
-static void await_news(ms_pool *pool, uint32_t seen) {
+static void await_job(ms_pool *pool, uint64_t seen) {
     for (int i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(&pool->number, memory_order_acquire) != seen) return;
+        if (number_of(atomic_load_explicit(&pool->ticket, memory_order_relaxed)) != seen) return;
         PAUSE();
     }
     mutex_lock(&pool->mutex);
     atomic_fetch_add(&pool->sleeping, 1);
-    while (atomic_load(&pool->number) == seen) condition_wait(&pool->wake, &pool->mutex);
+    while (number_of(atomic_load(&pool->ticket)) == seen) condition_wait(&pool->wake, &pool->mutex);
     atomic_fetch_sub(&pool->sleeping, 1);
     mutex_unlock(&pool->mutex);
 }
 
 static void work(worker *self) {
     ms_pool *pool = self->pool;
-    uint32_t seen = 0;
-    for (;;) {
-        await_news(pool, seen);
-        seen = atomic_load_explicit(&pool->number, memory_order_acquire);
-        if (atomic_load(&pool->closing)) return;
-        take_grains(pool, self->index);
-        atomic_fetch_sub_explicit(&pool->busy, 1, memory_order_release);
+    uint64_t seen = 0;
+    while (!atomic_load(&pool->closing)) {
+        await_job(pool, seen);
+        seen = take_grains(pool, self->index);
     }
 }
 
@@ -124,8 +131,9 @@ static int start(thread_t *handle, worker *self) { return pthread_create(handle,
 static void join(thread_t handle) { pthread_join(handle, NULL); }
 #endif
 
-static void announce(ms_pool *pool) {
-    atomic_fetch_add(&pool->number, 1);
+static void announce(ms_pool *pool, int64_t grains) {
+    const uint64_t number = number_of(atomic_load_explicit(&pool->ticket, memory_order_relaxed)) + 1;
+    atomic_store(&pool->ticket, number << 2 * FIELD | (uint64_t)grains << FIELD);
     if (atomic_load(&pool->sleeping)) {
         mutex_lock(&pool->mutex);
         condition_all(&pool->wake);
@@ -139,19 +147,20 @@ void pool_run(ms_pool *pool, pool_task task, void *job, int64_t items, int64_t g
         task(job, 0, items, 0);
         return;
     }
+    if (items / grain >= MAX_GRAINS) grain = items / MAX_GRAINS + 1;
+    const int64_t grains = (items + grain - 1) / grain;
     pool->task = task;
     pool->job = job;
     pool->items = items;
     pool->grain = grain;
-    atomic_store(&pool->next, 0);
-    atomic_store(&pool->busy, pool->threads - 1);
-    announce(pool);
+    atomic_store_explicit(&pool->done, 0, memory_order_relaxed);
+    announce(pool, grains);
     take_grains(pool, 0);
-    for (int i = 0; atomic_load_explicit(&pool->busy, memory_order_acquire); i++) {
+    for (int i = 0; atomic_load_explicit(&pool->done, memory_order_acquire) < grains; i++) {
         if (i < SPINS)
             PAUSE();
         else
-            YIELD(); /* a worker has no core of its own just now */
+            YIELD(); /* a worker has lost its core in the middle of a grain */
     }
 }
 
@@ -191,7 +200,7 @@ ms_pool *ms_pool_new(int threads) {
 void ms_pool_free(ms_pool *pool) {
     if (!pool) return;
     atomic_store(&pool->closing, 1);
-    announce(pool);
+    announce(pool, 0);
     for (int i = 1; i < pool->threads; i++) join(pool->handles[i]);
     condition_free(&pool->wake);
     mutex_free(&pool->mutex);

@@ -91,16 +91,18 @@ INLINE i32x8 i16_dot(i32x8 sum, i16x16 a, i16x16 b) {
 
 /* The sums of the elements of eight vectors, in their order. */
 INLINE i32x8 i32_sums(const i32x8 v[8]) {
-#if defined(__AVX2__)
-    __m256i a = _mm256_hadd_epi32((__m256i)v[0], (__m256i)v[1]), b = _mm256_hadd_epi32((__m256i)v[2], (__m256i)v[3]);
-    __m256i c = _mm256_hadd_epi32((__m256i)v[4], (__m256i)v[5]), d = _mm256_hadd_epi32((__m256i)v[6], (__m256i)v[7]);
-    __m256i e = _mm256_hadd_epi32(a, b), f = _mm256_hadd_epi32(c, d);
-    return (i32x8)_mm256_add_epi32(_mm256_permute2x128_si256(e, f, 0x20), _mm256_permute2x128_si256(e, f, 0x31));
-#else
-    i32x8 out;
-    for (int i = 0; i < 8; i++) out[i] = (v[i][0] + v[i][1] + v[i][2] + v[i][3]) + (v[i][4] + v[i][5] + v[i][6] + v[i][7]);
-    return out;
-#endif
+    i32x8 pair[4], quad[2];
+    for (int i = 0; i < 4; i++)
+        pair[i] = __builtin_shufflevector(v[2 * i], v[2 * i + 1], 0, 8, 1, 9, 4, 12, 5, 13) +
+                  __builtin_shufflevector(v[2 * i], v[2 * i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+    for (int i = 0; i < 2; i++)
+        quad[i] = __builtin_shufflevector(pair[2 * i], pair[2 * i + 1], 0, 1, 8, 9, 4, 5, 12, 13) +
+                  __builtin_shufflevector(pair[2 * i], pair[2 * i + 1], 2, 3, 10, 11, 6, 7, 14, 15);
+    return __builtin_shufflevector(quad[0], quad[1], 0, 1, 2, 3, 8, 9, 10, 11) +
+           __builtin_shufflevector(quad[0], quad[1], 4, 5, 6, 7, 12, 13, 14, 15);
+}
+INLINE int32_t i32_sum(i32x8 v) {
+    return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
 }
 
 INLINE i16x16 i16_from_i8(i8x16 v) { return __builtin_convertvector(v, i16x16); }

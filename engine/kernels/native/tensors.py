@@ -58,10 +58,10 @@ class NativeTensor:
         if self._owner is None:
             self._workspace.give_back(self._memory, self.address)
 
-    def last(self, rows: int) -> NativeTensor:
-        skipped = (self.n - rows) * self.width * 4
+    def rows(self, start: int, stop: int) -> NativeTensor:
+        skipped = start * self.width * 4
         memory = self._memory[skipped:]
-        return NativeTensor(self._workspace, memory, self.address + skipped, rows, self.width, owner=self)
+        return NativeTensor(self._workspace, memory, self.address + skipped, stop - start, self.width, owner=self)
 
     def array(self) -> npt.NDArray[np.float32]:
         """The values as a view, valid while this tensor lives."""

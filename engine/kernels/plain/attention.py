@@ -21,12 +21,12 @@ def store_round(x: F32, kind: str) -> F32:
     if kind == "f32":
         return x
     if kind == "f16":
-        out = x.astype(np.float16).astype(np.float32)
+        out: F32 = x.astype(np.float16).astype(np.float32)
         if (np.isinf(out) & np.isfinite(x)).any():
             raise NumericsError("A key or value is too large for an f16 cache; load the model with an f32 cache.")
         return out
     blocks = x.reshape(*x.shape[:-1], -1, 32)
-    finite = np.isfinite(blocks).all(axis=-1)
+    finite = np.all(np.isfinite(blocks), axis=-1)
     m = np.max(np.abs(np.where(finite[..., None], blocks, np.float32(0))), axis=-1)
     d = (m / np.float32(127)).astype(np.float16).astype(np.float32)
     if np.isinf(d).any():
@@ -94,7 +94,7 @@ def attention(
         for j in range(position.size):
             added = chunk_out + p[:, :, j, None] * v[j][None]
             chunk_out = np.where(seen[:, j, None, None], added, chunk_out)
-        any_seen = seen.any(axis=1)[:, None]
+        any_seen = np.any(seen, axis=1)[:, None]
         new_top = np.where(chunk_top > top, chunk_top, top)
         a, b = exp(top - new_top), exp(chunk_top - new_top)
         total = np.where(any_seen, total * a + chunk_total * b, total)

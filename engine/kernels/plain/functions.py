@@ -1,4 +1,4 @@
-"""The contract's elementary functions in numpy: float32 in, float32 out, each step rounded once (CONTRACT.md, section 3).
+"""The contract's elementary functions in numpy: float32 to float32, each step rounded once (CONTRACT.md, section 3).
 
 Coefficients and measured errors come from `bench/polynomials.py`. NaN in gives NaN out everywhere.
 """
@@ -56,8 +56,8 @@ def exp(x: F32) -> F32:
     """e^x. Above EXP_MAX it is +Inf, below EXP_MIN it is +0 (no subnormal results)."""
     x = np.asarray(x, np.float32)
     inside = np.clip(np.where(np.isnan(x), np.float32(0), x), EXP_MIN, EXP_MAX)
-    n = np.rint(inside * LOG2E)
-    r = (inside - n * LN2_HI) - n * LN2_LO
+    n: F32 = np.rint(inside * LOG2E)
+    r: F32 = (inside - n * LN2_HI) - n * LN2_LO
     y = (polynomial(EXP, r) * (r * r) + r) + np.float32(1)
     whole = n.astype(np.int32)
     half = whole >> np.int32(1)
@@ -154,8 +154,8 @@ def relu_squared(x: F32) -> F32:
 def swiglu_clamped(gate: F32, up: F32, alpha: float, limit: float) -> F32:
     """GPT-OSS: (u + 1)·(g·sigmoid(alpha·g)), g = min(gate, limit), u = clamp(up, ±limit)."""
     bound = np.float32(limit)
-    g = np.where(gate > bound, bound, gate)
-    u = np.where(up > bound, bound, np.where(up < -bound, -bound, up))
+    g: F32 = np.where(gate > bound, bound, gate)
+    u: F32 = np.where(up > bound, bound, np.where(up < -bound, -bound, up))
     return (u + np.float32(1)) * (g * sigmoid(np.float32(alpha) * g))
 
 
@@ -166,7 +166,7 @@ def softcap(x: F32, cap: float) -> F32:
 
 
 def philox(seed: int, position: int) -> tuple[int, int, int, int]:
-    """Philox4x32-10 (Salmon, Moraes, Dror, Shaw, 2011): key = the 64 bits of seed, counter = (position, 0) of 128 bits."""
+    """Philox4x32-10 (Salmon, Moraes, Dror, Shaw, 2011): the seed's 64 bits are the key, the position is the counter."""
     mask = 0xFFFFFFFF
     c = [position & mask, (position >> 32) & mask, 0, 0]
     k = [seed & mask, (seed >> 32) & mask]

@@ -28,7 +28,7 @@ class Quantised:
 def quantise(x: F32) -> Quantised:
     """x float32 [n, columns], columns a multiple of 32 (section 4)."""
     blocks = x.reshape(x.shape[0], -1, BLOCK)
-    finite = np.isfinite(blocks).all(axis=-1)
+    finite = np.all(np.isfinite(blocks), axis=-1)
     m = np.max(np.abs(np.where(finite[..., None], blocks, np.float32(0))), axis=-1)
     live = finite & (m >= TINY)
     s = np.where(live, m / np.float32(Q_MAX), np.float32(0))
@@ -69,7 +69,7 @@ def linear_float(x: F32, weight: F32) -> F32:
 @np.errstate(all="ignore")
 def linear_bitnet(x: F32, codes: npt.NDArray[np.int8], scale: F32) -> F32:
     """BitNet: x [n, columns], codes −1, 0, 1 [rows, columns], one scale a row [rows] → [n, rows] (section 6)."""
-    finite = np.isfinite(x).all(axis=-1, keepdims=True)
+    finite = np.all(np.isfinite(x), axis=-1, keepdims=True)
     m = np.max(np.abs(np.where(finite, x, np.float32(0))), axis=-1, keepdims=True)
     step = np.float32(127) / np.maximum(m, np.float32(1e-5))
     q = np.clip(np.rint(np.where(finite, x, np.float32(0)) * step), -128, 127).astype(np.int64)

@@ -14,7 +14,8 @@ def rms_norm(x: F32, weight: F32, eps: float) -> F32:
     """(x·(1 ÷ √(Σx² ÷ n + eps)))·weight over the last axis."""
     mean = lane_sum(x * x) / np.float32(x.shape[-1])
     r = np.float32(1) / np.sqrt(mean + np.float32(eps))
-    return (x * r[..., None]) * weight
+    out: F32 = (x * r[..., None]) * weight
+    return out
 
 
 @np.errstate(all="ignore")
@@ -23,13 +24,15 @@ def layer_norm(x: F32, weight: F32, bias: F32, eps: float) -> F32:
     n = np.float32(x.shape[-1])
     centred = x - (lane_sum(x) / n)[..., None]
     r = np.float32(1) / np.sqrt(lane_sum(centred * centred) / n + np.float32(eps))
-    return (centred * r[..., None]) * weight + bias
+    out: F32 = (centred * r[..., None]) * weight + bias
+    return out
 
 
 @np.errstate(all="ignore")
 def l2_norm(x: F32, eps: float) -> F32:
     """x·(1 ÷ √(Σx² + eps)) over the last axis."""
-    return x * (np.float32(1) / np.sqrt(lane_sum(x * x) + np.float32(eps)))[..., None]
+    r: F32 = np.float32(1) / np.sqrt(lane_sum(x * x) + np.float32(eps))
+    return x * r[..., None]
 
 
 @np.errstate(all="ignore")

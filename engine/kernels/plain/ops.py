@@ -30,6 +30,8 @@ class PlainOps:
     """Every method follows the contract with whole-array numpy operations; nothing is fused, nothing is fast."""
 
     name = "plain"
+    threads = 1
+    nbytes = 0
 
     def matrix(self, weight: Weight) -> PlainMatrix:
         encoding = weights.get(weight.encoding)
@@ -79,6 +81,9 @@ class PlainOps:
 
     def last(self, x: F32, rows: int) -> F32:
         return x[x.shape[0] - rows :]
+
+    def rows(self, x: F32, start: int, stop: int) -> F32:
+        return x[start:stop]
 
     def host(self, x: F32) -> npt.NDArray[np.float32]:
         return x

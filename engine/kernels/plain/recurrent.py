@@ -15,17 +15,18 @@ def causal_convolution(x: F32, weight: F32, state: F32) -> tuple[F32, F32]:
     """
     history = np.concatenate([state, x])
     taps = weight.shape[1]
-    out = np.zeros_like(x)
+    out: F32 = np.zeros_like(x)
     for tap in range(taps):
-        out = out + history[tap : tap + x.shape[0]] * weight[:, tap]
+        term: F32 = history[tap : tap + x.shape[0]] * weight[:, tap]
+        out = out + term
     return out, history[history.shape[0] - (taps - 1) :].copy()
 
 
 @np.errstate(all="ignore")
 def gated_delta(q: F32, k: F32, v: F32, g: F32, beta: F32, state: F32) -> tuple[F32, F32]:
-    """The gated delta rule (Yang, Kautz, Hatamizadeh, 2024): q, k [n, heads, dk], v [n, heads, dv], g, beta [n, heads].
+    """The gated delta rule (Yang, Kautz, Hatamizadeh, 2024), q, k [n, heads, dk], v [n, heads, dv], g, beta [n, heads].
 
-    state [heads, dk, dv]; q is already scaled, q and k normalised. Per token: S ← S·exp(g); e = (v − Σᵢ S[i]·k[i])·beta;
+    state [heads, dk, dv]; q is already scaled, q and k normalised. A token: S ← S·exp(g); e = (v − Σᵢ S[i]·k[i])·beta;
     S[i] ← S[i] + k[i]·e; out = Σᵢ S[i]·q[i], both sums in ascending i from +0. → (out [n, heads, dv], state).
     """
     s = state.copy()

@@ -38,4 +38,5 @@ def lane_sum(terms: F32) -> F32:
 @np.errstate(all="ignore")
 def maximum(values: F32) -> F32:
     """[…, n] → […]: the largest value; NaN never wins a comparison; −Inf where nothing does."""
-    return np.max(np.where(np.isnan(values), np.float32(-np.inf), values), axis=-1, initial=-np.inf)
+    top: F32 = np.max(np.where(np.isnan(values), np.float32(-np.inf), values), axis=-1, initial=-np.inf)
+    return top

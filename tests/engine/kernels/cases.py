@@ -31,8 +31,11 @@ ATTENTION = {
 }
 INF, NAN = np.float32(np.inf), np.float32(np.nan)
 SPECIAL = np.array(
-    [0, -0.0, 1, -1, INF, -INF, NAN, 1e-45, -1e-40, 1.1754944e-38, 3.4e38, -3.4e38, 88.72283, 88.7229, -87.33654, -87.4]
-    + [0.625, -0.62499994, 0.99999994, 1.0000001, 4.0, 4.0000005, 20.0, 20.000002, 0.70710677, 0.70710683],
+    [
+        *(0, -0.0, 1, -1, INF, -INF, NAN, 1e-45, -1e-40, 1.1754944e-38, 3.4e38, -3.4e38),
+        *(88.72283, 88.7229, -87.33654, -87.4, 0.625, -0.62499994, 0.99999994, 1.0000001),
+        *(4.0, 4.0000005, 20.0, 20.000002, 0.70710677, 0.70710683),
+    ],
     np.float32,
 )
 
@@ -81,14 +84,19 @@ def draw(rng: np.random.Generator) -> Iterator[tuple[str, Arrays]]:
         yield f"function/{name}", {"x": wide}
     yield "function/softcap", {"x": wide}
     yield "function/swiglu_clamped", {"gate": wide, "up": rng.permutation(wide)}
-    yield "uniform", {"seed": rng.integers(0, 2**63, 9), "position": np.array([0, 1, 2, 63, 64, 2**32 - 1, 2**32, 2**40, 7])}
+    yield (
+        "uniform",
+        {"seed": rng.integers(0, 2**63, 9), "position": np.array([0, 1, 2, 63, 64, 2**32 - 1, 2**32, 2**40, 7])},
+    )
     yield "quantise", {"x": activations(rng, 6, 160)}
     for name in PACKED:
         columns = 768 if weights.get(name).block == 256 else 352
         yield f"linear/{name}", {"x": activations(rng, 6, columns), "w": packed_rows(rng, name, 11, columns)}
     for name in FLOATS:
         values = normal((11, 37), np.float32)
-        raw = {"F32": values, "F16": values.astype(np.float16), "BF16": values.view(np.uint32).astype(np.uint32) >> 16}[name]
+        raw = {"F32": values, "F16": values.astype(np.float16), "BF16": values.view(np.uint32).astype(np.uint32) >> 16}[
+            name
+        ]
         raw = raw.astype(np.uint16) if name == "BF16" else raw
         yield f"linear/{name}", {"x": activations(rng, 6, 37), "w": np.ascontiguousarray(raw).view(np.uint8)}
     codes = rng.integers(-1, 2, (5, 96)).astype(np.int8)
@@ -119,12 +127,26 @@ def draw(rng: np.random.Generator) -> Iterator[tuple[str, Arrays]]:
     yield "cache/q8_0", {"x": store}
     tied = np.round(rng.random((5, 8), np.float32), 1).astype(np.float32)
     yield "route", {"scores": tied, "bias": np.round(normal(8), 1).astype(np.float32)}
-    yield "combine", {"outputs": normal((3, 4, 10), np.float32), "weights": rng.random((4, 3), np.float32), "shared": normal((4, 10), np.float32)}
-    yield "convolution", {"x": normal((5, 11), np.float32), "w": normal((11, 4), np.float32), "state": normal((3, 11), np.float32)}
+    yield (
+        "combine",
+        {
+            "outputs": normal((3, 4, 10), np.float32),
+            "weights": rng.random((4, 3), np.float32),
+            "shared": normal((4, 10), np.float32),
+        },
+    )
+    yield (
+        "convolution",
+        {"x": normal((5, 11), np.float32), "w": normal((11, 4), np.float32), "state": normal((3, 11), np.float32)},
+    )
     yield (
         "gated_delta",
         {
-            **{"q": normal((4, 2, 8), np.float32), "k": normal((4, 2, 8), np.float32), "v": normal((4, 2, 6), np.float32)},
+            **{
+                "q": normal((4, 2, 8), np.float32),
+                "k": normal((4, 2, 8), np.float32),
+                "v": normal((4, 2, 6), np.float32),
+            },
             **{"g": -rng.random((4, 2), np.float32), "beta": rng.random((4, 2), np.float32)},
             "state": normal((2, 8, 6), np.float32),
         },
@@ -166,7 +188,9 @@ def run(case: str, a: Arrays) -> Arrays:
     kind, _, name = case.partition("/")
     table: dict[str, Callable[[], Arrays]] = {
         "uniform": lambda: {
-            "u": np.array([functions.uniform(int(s), int(p)) for s, p in zip(a["seed"], a["position"], strict=True)], np.float32)
+            "u": np.array(
+                [functions.uniform(int(s), int(p)) for s, p in zip(a["seed"], a["position"], strict=True)], np.float32
+            )
         },
         "quantise": lambda: _quantise(a),
         "linear": lambda: _linear(name, a),

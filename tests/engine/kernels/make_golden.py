@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draw and freeze the golden vectors. Only a change of CONTRACT.md is a reason to run this again.
 
-    python -m tests.engine.kernels.make_golden
+python -m tests.engine.kernels.make_golden
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The native kernels against the golden vectors and the plain implementation, bit by bit, on every instruction set here."""
+"""The native kernels against the golden vectors and the plain twin, bit by bit, on every instruction set here."""
 
 from __future__ import annotations
 
@@ -155,7 +155,9 @@ def attend(ops, name: str, chunk: int) -> np.ndarray:
     rows = []
     for first in range(0, length, chunk):
         part = slice(first, min(first + chunk, length))
-        out = ops.attention(*(tensor(ops, values[part]) for values in (q, inputs["k"], inputs["v"])), cache, spec, first)
+        out = ops.attention(
+            *(tensor(ops, values[part]) for values in (q, inputs["k"], inputs["v"])), cache, spec, first
+        )
         rows.append(ops.host(out).copy())
     return np.concatenate(rows)[c["start"] :].reshape(c["n"], c["n_heads"], c["value"])
 
