@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Fit the contract's polynomials and measure them: prints float32 coefficients and the largest error of each function.
+"""Fit the contract's polynomials and measure them: prints float32 coefficients and each function's largest error.
 
-Minimax fits by iteratively reweighted least squares (Lawson's algorithm) on a dense Chebyshev grid in float64, rounded to
-float32 once. The errors are those of `engine.kernels.plain.functions` as it stands, over a dense sweep of float32 inputs
-against float64.
+Minimax fits by iteratively reweighted least squares (Lawson's algorithm) on a dense Chebyshev grid in float64, rounded
+to float32 once. The errors are those of `engine.kernels.plain.functions` as it stands, over a dense sweep of float32
+inputs against float64.
 
     python bench/polynomials.py
 """

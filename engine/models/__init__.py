@@ -1,1 +1,41 @@
+"""The architectures that this engine knows, by the name that a file's metadata gives."""
 
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from engine.errors import SettingsError, UnsupportedModelError
+from engine.models.config import Metadata
+from engine.models.llama import Llama
+from engine.models.model import Model, WeightLoader
+
+Architecture = Callable[[Metadata, WeightLoader, int], Model]
+"""Makes a model from its metadata, its weights and the positions to be kept."""
+
+ARCHITECTURES: Final[Mapping[str, Architecture]] = MappingProxyType({"llama": Llama.build})
+
+
+def build(metadata: Mapping[str, object], load: WeightLoader, *, context: int) -> Model:
+    """The model that a file describes, its weights taken from `load`.
+
+    `context` is the number of positions wanted; the model's `context_length` is that, or less where the file
+    claims less. Raises UnsupportedModelError for an architecture or a variant that is not known, ModelFileError for
+    metadata that cannot be true or a tensor that does not fit it, SettingsError for a context below one.
+    """
+    if context < 1:
+        raise SettingsError(f"A context of {context} positions is too small; ask for at least 1.")
+    return find(metadata)(Metadata(metadata), load, context)
+
+
+def find(metadata: Mapping[str, object]) -> Architecture:
+    """The architecture that a file names. Raises UnsupportedModelError for an unknown one, ModelFileError for none."""
+    name = Metadata(metadata).text("general.architecture")
+    if name not in ARCHITECTURES:
+        known = ", ".join(sorted(ARCHITECTURES))
+        raise UnsupportedModelError(
+            f"The model's architecture {reprlib.repr(name)} is not one of those known: {known}."
+        )
+    return ARCHITECTURES[name]

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from engine.kernels.ops import CacheSpec, Handle, LayerCache, Ops, Tensor
 
 
@@ -19,17 +22,25 @@ class WeightLoader(Protocol):
 
     def vector(self, name: str, width: int) -> Handle: ...
 
+    def host(self, name: str, width: int) -> npt.NDArray[np.float32]:
+        """A decoded vector on the host, for what a model works out once, such as rotary frequencies."""
+        ...
+
 
 class Model(Protocol):
     """A loaded architecture. It owns no state between calls but its weight handles."""
 
     context_length: int
+    """Positions it was built for: what was asked for, at most what the file claims."""
     vocabulary: int
     caches: tuple[CacheSpec, ...]
     """One per layer."""
 
     def hidden(self, ops: Ops, tokens: Sequence[int], start: int, caches: Sequence[LayerCache]) -> Tensor:
-        """Run the tokens at positions `start …`, filling the caches: → [n, hidden_size], normed, ready for `logits`."""
+        """Run the tokens at positions `start …`, filling the caches: → [n, hidden_size], normed, ready for `logits`.
+
+        Raises ContextError where the tokens reach past `context_length`.
+        """
         ...
 
     def logits(self, ops: Ops, hidden: Tensor) -> Tensor:
