@@ -1,1 +1,110 @@
-"""The public face of the engine."""
+"""Millstream's engine: a model file in, a conversation out.
+
+    from engine import Budgets, Engine, Message, Settings, Text
+
+    with Engine.load("model.gguf", Budgets(context=4096)) as engine:
+        messages = [Message("user", "What is a water mill?")]
+        for event in engine.chat(messages, Settings(max_tokens=200)):
+            if isinstance(event, Text):
+                print(event.text, end="", flush=True)
+
+A reply is a stream of events: `PrefillProgress` while the prompt is read, `Text` (and `Reasoning`) pieces, and one
+`Finished` with the reason, the token counts and the timings. `Cancel` stops a reply or a load from another thread.
+Whatever goes wrong in a way that a person can mend is a `MillstreamError` whose message is a sentence for that person.
+
+An engine holds one conversation and runs one reply at a time, in the thread that iterates over it. The next `chat` of
+the same conversation computes only what was added, because the longest prefix that both prompts share stays cached.
+`describe` tells what a file holds without loading it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.cancel import Cancel, Cancelled
+from engine.errors import (
+    BudgetError,
+    ContextError,
+    DownloadError,
+    MillstreamError,
+    ModelFileError,
+    NumericsError,
+    SettingsError,
+    StorageError,
+    UnsupportedModelError,
+)
+from engine.types import (
+    Budgets,
+    Event,
+    Fingerprint,
+    Finished,
+    FinishReason,
+    LoadProgress,
+    MemoryUse,
+    Message,
+    ModelInfo,
+    PrefillProgress,
+    Reasoning,
+    Role,
+    Settings,
+    Text,
+    Timings,
+    Usage,
+)
+from engine.units import human_bytes
+
+if TYPE_CHECKING:
+    from engine.decode.measure import Measurement
+    from engine.engine import Engine
+    from engine.info import describe
+
+__all__ = [
+    "BudgetError",
+    "Budgets",
+    "Cancel",
+    "Cancelled",
+    "ContextError",
+    "DownloadError",
+    "Engine",
+    "Event",
+    "Fingerprint",
+    "FinishReason",
+    "Finished",
+    "LoadProgress",
+    "Measurement",
+    "MemoryUse",
+    "Message",
+    "MillstreamError",
+    "ModelFileError",
+    "ModelInfo",
+    "NumericsError",
+    "PrefillProgress",
+    "Reasoning",
+    "Role",
+    "Settings",
+    "SettingsError",
+    "StorageError",
+    "Text",
+    "Timings",
+    "UnsupportedModelError",
+    "Usage",
+    "describe",
+    "human_bytes",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Import what needs numpy on first use, so that a window or `--help` starts without it."""
+    if name == "Engine":
+        from engine.engine import Engine
+
+        return Engine
+    if name == "Measurement":
+        from engine.decode.measure import Measurement
+
+        return Measurement
+    if name == "describe":
+        from engine.info import describe
+
+        return describe
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,77 @@
+"""The command line. Without arguments it opens the window; `millstream COMMAND --help` tells the rest."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from app.commands import COMMANDS
+from engine.errors import MillstreamError
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+"""What a shell reports for a program that SIGINT or SIGPIPE ended: 128 and the signal's number."""
+
+INSTEAD = "To chat in the terminal: millstream chat."
+
+
+class Parser(argparse.ArgumentParser):
+    """Refuses bad arguments in one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(BAD_INPUT, f"millstream: {message} (see {self.prog} --help)\n")
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and their options."""
+    top: argparse.ArgumentParser = Parser(
+        prog="millstream",
+        description="Chat with language models on this machine. Without a command the window opens.",
+        allow_abbrev=False,
+    )
+    commands = top.add_subparsers(title="commands", metavar="COMMAND")
+    for command in COMMANDS:
+        summary = command.SUMMARY
+        sub = commands.add_parser(
+            command.NAME, help=summary, description=f"{summary}.", parents=command.parents(), allow_abbrev=False
+        )
+        command.configure(sub)
+        sub.set_defaults(execute=command.execute)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command: → the exit code. 0 done, 2 refused with a sentence, 130 interrupted."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="replace")
+    try:
+        arguments = parser().parse_args(argv)
+        if "execute" not in arguments:
+            return _open_window()
+        code: int = arguments.execute(arguments)
+        return code
+    except MillstreamError as error:
+        print(f"millstream: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        return BROKEN_PIPE
+
+
+def _open_window() -> int:
+    # Qt ends the process where it finds no display, so that is looked at first.
+    if sys.platform == "linux" and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"))):
+        raise MillstreamError(f"There is no display to open a window on. {INSTEAD}")
+    # Qt is imported here alone, so that commands run on machines that have no libraries for windows.
+    try:
+        from app.window import open_window
+    except ImportError as error:
+        raise MillstreamError(f"The window cannot open: {error}. {INSTEAD}") from error
+    return open_window(None)

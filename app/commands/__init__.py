@@ -1,0 +1,32 @@
+"""The commands, one module each: name, summary, options, and what is done."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Protocol
+
+from app.commands import bench, chat, fingerprint, info, models, run
+
+
+class Command(Protocol):
+    """What a command's module offers."""
+
+    NAME: str
+    SUMMARY: str
+    """One line without a full stop."""
+
+    def parents(self) -> Sequence[argparse.ArgumentParser]:
+        """Groups of options that it shares with others."""
+        ...
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Add the options of its own."""
+        ...
+
+    def execute(self, arguments: argparse.Namespace) -> int:
+        """Do it: → the exit code. Refusals are raised as MillstreamError."""
+        ...
+
+
+COMMANDS: tuple[Command, ...] = (chat, run, info, bench, fingerprint, models)

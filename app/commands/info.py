@@ -1,0 +1,46 @@
+"""`millstream info`: what a model file holds."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Sequence
+
+from app import options
+from app.console import find_model, write
+from engine import human_bytes
+
+NAME = "info"
+SUMMARY = "tell what a model file holds"
+
+
+def parents() -> Sequence[argparse.ArgumentParser]:
+    return (options.model(),)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    options.json_output(parser)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    from engine import describe
+
+    options.budgets(arguments)
+    model = describe(find_model(arguments.model))
+    if arguments.json:
+        write(json.dumps(dataclasses.asdict(model), ensure_ascii=False) + "\n")
+        return 0
+    rows = {
+        "name": model.name,
+        "file": model.path,
+        "size": human_bytes(model.file_bytes),
+        "architecture": model.architecture,
+        "parameters": f"{model.parameters / 1e6:,.1f} million",
+        "layers": f"{model.layers} of width {model.hidden_size}",
+        "vocabulary": f"{model.vocabulary:,} tokens",
+        "context": f"{model.context_length:,} tokens",
+        "encodings": ", ".join(f"{name} {human_bytes(nbytes)}" for name, nbytes in model.encodings.items()),
+    }
+    write("".join(f"{key:<14}{value}\n" for key, value in rows.items()))
+    return 0

@@ -1,0 +1,67 @@
+"""`millstream run`: one prompt, one reply."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Iterable, Sequence
+
+from app import options
+from app.console import Progress, open_engine, write
+from engine import Event, Finished, Message, PrefillProgress, SettingsError, Text
+
+NAME = "run"
+SUMMARY = "answer one prompt"
+
+
+def parents() -> Sequence[argparse.ArgumentParser]:
+    return options.model(), options.prompt(), options.sampling()
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--raw", action="store_true", help="go on from the text itself, without the chat template")
+    options.json_output(parser)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    budgets, settings = options.budgets(arguments), options.settings(arguments)
+    if arguments.raw and arguments.system is not None:
+        raise SettingsError("--system has no place in raw text: write it into the prompt, or leave --raw away.")
+    prompt = options.prompt_text(arguments)
+    with open_engine(arguments.model, budgets) as engine:
+        if arguments.raw:
+            events = engine.generate(prompt, settings)
+        else:
+            events = engine.chat([*options.opening(arguments), Message("user", prompt)], settings)
+        text, finished = _follow(events, stream=not arguments.json)
+    if arguments.json:
+        result = {
+            "text": text,
+            "finish_reason": finished.reason,
+            "usage": dataclasses.asdict(finished.usage),
+            "timings": dataclasses.asdict(finished.timings),
+        }
+        write(json.dumps(result, ensure_ascii=False) + "\n")
+    elif not text.endswith("\n"):
+        write("\n")
+    return 0
+
+
+def _follow(events: Iterable[Event], *, stream: bool) -> tuple[str, Finished]:
+    """Take a reply in, with its text on standard output as it comes where `stream` is set."""
+    progress = Progress()
+    pieces: list[str] = []
+    for event in events:
+        match event:
+            case PrefillProgress(done, total):
+                progress.show("Reading the prompt", done, total)
+            case Text(text):
+                progress.clear()
+                pieces.append(text)
+                if stream:
+                    write(text)
+            case Finished():
+                progress.clear()
+                return "".join(pieces), event
+    raise AssertionError("a reply ends with Finished")

@@ -1,0 +1,102 @@
+"""The options that commands share, and what they amount to. Each is declared here once."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from engine import Budgets, Message, Settings, SettingsError
+from engine.checks import check_budgets, check_settings
+
+
+def model(*, default: str | None = None) -> argparse.ArgumentParser:
+    """Which model, and how it is run: accepted alike by every command that takes a model."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        nargs="?" if default else None,
+        default=default,
+        help="a file, a name in the library, or starter" + (f" (default: {default})" if default else ""),
+    )
+    group = parser.add_argument_group("how the model is run")
+    group.add_argument("--threads", type=int, metavar="N", help="threads that compute")
+    group.add_argument("--context", type=int, metavar="N", help="tokens that prompt and reply may fill together")
+    group.add_argument("--kv", default=Budgets.kv, metavar="FORM", help="key-value cache, f16 (default) or f32")
+    group.add_argument("--chunk", type=int, default=Budgets.chunk, metavar="N", help="prompt tokens per pass (512)")
+    return parser
+
+
+def prompt() -> argparse.ArgumentParser:
+    """The text to begin from."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("-p", "--prompt", required=True, metavar="TEXT", help="the prompt; - reads standard input")
+    return parser
+
+
+def sampling() -> argparse.ArgumentParser:
+    """How a reply is made."""
+    parser = argparse.ArgumentParser(add_help=False)
+    group = parser.add_argument_group("how the reply is made")
+    group.add_argument("--system", metavar="TEXT", help="instructions before the conversation")
+    group.add_argument("--max-tokens", type=int, metavar="N", help="most tokens of a reply")
+    group.add_argument("--seed", type=int, metavar="N", help="the same seed gives the same reply")
+    group.add_argument(
+        "--temperature",
+        type=float,
+        default=Settings.temperature,
+        metavar="T",
+        help=f"0 always takes the likeliest token ({Settings.temperature})",
+    )
+    for name, kind, default, meaning in (
+        ("--top-k", int, Settings.top_k, "only the K likeliest tokens, 0 is off"),
+        ("--top-p", float, Settings.top_p, "only the likeliest tokens that make up P, 1 is off"),
+        ("--min-p", float, Settings.min_p, "only tokens P times as likely as the likeliest, 0 is off"),
+        ("--repetition-penalty", float, Settings.repetition_penalty, "above 1, used tokens become less likely"),
+    ):
+        group.add_argument(name, type=kind, default=default, metavar="X", help=f"{meaning} ({default})")
+    group.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end before this text; repeatable")
+    return parser
+
+
+def json_output(parser: argparse.ArgumentParser) -> None:
+    """`--json`, for the commands that have it."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def budgets(arguments: argparse.Namespace) -> Budgets:
+    """Raises SettingsError for a value outside what is allowed."""
+    chosen = Budgets(arguments.threads, arguments.context, arguments.kv, arguments.chunk)
+    check_budgets(chosen)
+    return chosen
+
+
+def settings(arguments: argparse.Namespace) -> Settings:
+    """Raises SettingsError for a value outside what is allowed."""
+    chosen = Settings(
+        max_tokens=arguments.max_tokens,
+        temperature=arguments.temperature,
+        top_k=arguments.top_k,
+        top_p=arguments.top_p,
+        min_p=arguments.min_p,
+        repetition_penalty=arguments.repetition_penalty,
+        seed=arguments.seed,
+        stop=tuple(arguments.stop),
+    )
+    check_settings(chosen)
+    return chosen
+
+
+def opening(arguments: argparse.Namespace) -> list[Message]:
+    """What stands before the first question."""
+    return [] if arguments.system is None else [Message("system", arguments.system)]
+
+
+def prompt_text(arguments: argparse.Namespace) -> str:
+    """The prompt itself, from standard input where it is "-"."""
+    if arguments.prompt != "-":
+        return str(arguments.prompt)
+    try:
+        return sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"Standard input is not UTF-8 text: byte {error.start} is out of place.") from error

@@ -1,0 +1,114 @@
+"""The loop that turns a prompt into a stream of events."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Generator, Sequence
+
+from engine.cancel import Cancel
+from engine.decode.forward import Forward
+from engine.decode.sampler import Sampler
+from engine.kernels.ops import Tensor
+from engine.text import Detokenizer, StopStrings, Tokenizer
+from engine.types import Event, Finished, FinishReason, PrefillProgress, Settings, Text, Timings, Usage
+
+
+def generate(
+    forward: Forward,
+    tokenizer: Tokenizer,
+    prompt: Sequence[int],
+    settings: Settings,
+    *,
+    chunk: int,
+    continues: bool,
+    cancel: Cancel | None = None,
+) -> Generator[Event]:
+    """Read `prompt`, which fits into the cache and is not empty, then write until something ends the reply.
+
+    `continues` says that the reply goes on in the middle of the prompt's text, so that a blank at its start belongs to
+    it. What the cache shares with the prompt is not computed again. `cancel` is looked at before every chunk and every
+    token. Whenever an event is out, and after any exception or `close()` of the generator, the cache holds exactly
+    the tokens it claims, so that the next prompt can build on it. The last event is `Finished`, whose reason is
+    "stop" for an end token or a stop string, "length" for `max_tokens`, "context" where the cache is full.
+    """
+    cancel = cancel or Cancel()
+    cache = forward.cache
+    reply = _Reply(len(prompt), cache.keep_prefix(prompt))
+
+    yield PrefillProgress(len(cache), len(prompt), reply.cached)
+    hidden: Tensor = None
+    while len(cache) < len(prompt):
+        if cancel.is_set():
+            yield reply.finished("cancelled")
+            return
+        started = time.perf_counter()
+        hidden = forward.advance(prompt[len(cache) : len(cache) + chunk])
+        reply.prefill_s += time.perf_counter() - started
+        yield PrefillProgress(len(cache), len(prompt), reply.cached)
+
+    sampler = Sampler(settings, _seed(settings), forward.model.vocabulary)
+    sampler.see(prompt)
+    detokenizer = Detokenizer(tokenizer, continues=continues)
+    stops = StopStrings(settings.stop)
+    token: int | None = None
+    reason: FinishReason | None = None
+    while reason is None:
+        if cancel.is_set():
+            reason = "cancelled"
+            break
+        started = time.perf_counter()
+        if token is not None:
+            hidden = forward.advance([token])
+        token = sampler.sample(forward.next_logits(hidden), len(cache))
+        sampler.see([token])
+        ended = token in tokenizer.eos_ids
+        piece = "" if ended else stops.push(detokenizer.push(token))
+        reply.count(time.perf_counter() - started)
+        if piece:
+            yield Text(piece)
+        if ended or stops.matched is not None:
+            reason = "stop"
+        elif reply.tokens == settings.max_tokens:
+            reason = "length"
+        elif len(cache) == cache.capacity:
+            reason = "context"
+    if tail := stops.push(detokenizer.flush()) + stops.flush():
+        yield Text(tail)
+    yield reply.finished(reason)
+
+
+def _seed(settings: Settings) -> int:
+    return secrets.randbits(32) if settings.seed is None else settings.seed
+
+
+class _Reply:
+    """The counts and times of one reply. Time that the consumer spends on an event is not counted."""
+
+    def __init__(self, prompt: int, cached: int) -> None:
+        self.prompt = prompt
+        self.cached = cached
+        self.tokens = 0
+        self.prefill_s = 0.0
+        self._first_s = 0.0
+        self._decode_s = 0.0
+
+    def count(self, seconds: float) -> None:
+        """One more token, which took this long. The first one's logits came from the prefill."""
+        if self.tokens == 0:
+            self._first_s = self.prefill_s + seconds
+        else:
+            self._decode_s += seconds
+        self.tokens += 1
+
+    def finished(self, reason: FinishReason) -> Finished:
+        computed = self.prompt - self.cached
+        steps = max(self.tokens - 1, 0)
+        timings = Timings(
+            prefill_s=self.prefill_s,
+            decode_s=self._decode_s,
+            first_token_s=self._first_s,
+            prefill_tok_s=computed / self.prefill_s if self.prefill_s else 0.0,
+            decode_tok_s=steps / self._decode_s if self._decode_s else 0.0,
+        )
+        return Finished(reason, Usage(self.prompt, self.cached, self.tokens), timings)

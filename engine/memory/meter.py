@@ -1,0 +1,63 @@
+"""The one account of the bytes that the engine holds."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Literal
+
+import psutil
+
+from engine.errors import BudgetError
+from engine.types import MemoryUse
+from engine.units import human_bytes
+
+Part = Literal["weights", "kv", "activations"]
+
+
+class Meter:
+    """Bytes held, by part. Whoever allocates adds, whoever frees takes away; any thread may read."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[Part, int] = {"weights": 0, "kv": 0, "activations": 0}
+
+    def add(self, part: Part, nbytes: int) -> None:
+        """`nbytes` more are held in `part`; fewer where it is negative."""
+        with self._lock:
+            self._held[part] += nbytes
+
+    def set(self, part: Part, nbytes: int) -> None:
+        """`nbytes` are held in `part`, by the count of whoever holds them."""
+        with self._lock:
+            self._held[part] = nbytes
+
+    def use(self) -> MemoryUse:
+        with self._lock:
+            return MemoryUse(**self._held)
+
+
+def require_free(needed: int, what: str, remedy: str) -> None:
+    """Raise BudgetError where `needed` bytes are more than the system has to give away without swapping.
+
+    The sentence reads "`what` needs X of memory, but Y is free: `remedy`."
+    """
+    free = psutil.virtual_memory().available
+    if needed > free:
+        raise BudgetError(f"{what} needs {human_bytes(needed)} of memory, but {human_bytes(free)} is free: {remedy}.")
+
+
+def peak_memory() -> int:
+    """The most bytes of real memory that this process has held at once."""
+    if sys.platform == "linux":
+        # getrusage would count what a parent held before exec (setmax_mm_hiwater_rss in the kernel's exec).
+        with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+            for line in status:
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
+    if sys.platform == "win32":
+        return int(psutil.Process().memory_info().peak_wset)
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

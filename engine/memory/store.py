@@ -1,0 +1,113 @@
+"""Where a model's weights are: read from disk once, then resident in the form in which they lie on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from engine import weights
+from engine.cancel import Cancel
+from engine.errors import ModelFileError
+from engine.formats.index import TensorIndex, TensorInfo
+from engine.kernels.ops import Handle, Ops, Weight
+from engine.memory.meter import Meter
+from engine.memory.reader import ModelFile, aligned_bytes
+from engine.types import LoadProgress
+
+PIECE = 8 << 20
+"""Bytes per read: small enough that a cancel is noticed at once, large enough for any disk."""
+
+
+class WeightStore:
+    """The `WeightLoader` of a model that fits into memory. Each tensor is read once, whoever asks for it again.
+
+    Close it when the model is built: the handles keep the bytes, the files are no longer needed. A cancelled load
+    raises `Cancelled`.
+    """
+
+    def __init__(
+        self,
+        index: TensorIndex,
+        ops: Ops,
+        meter: Meter,
+        *,
+        progress: Callable[[LoadProgress], None] | None = None,
+        cancel: Cancel | None = None,
+    ) -> None:
+        self._index = index
+        self._ops = ops
+        self._meter = meter
+        self._progress = progress
+        self._cancel = cancel
+        self._files: dict[Path, ModelFile] = {}
+        self._matrices: dict[str, Handle] = {}
+        self._vectors: dict[str, npt.NDArray[np.float32]] = {}
+        self.total = sum(info.nbytes for info in index.tensors.values())
+        """Bytes of all tensors in the file."""
+        self.bytes_read = 0
+        """Bytes read from disk so far."""
+
+    def has(self, name: str) -> bool:
+        return name in self._index.tensors
+
+    def matrix(self, name: str, rows: int, columns: int) -> Handle:
+        """Raises ModelFileError where the tensor is missing or is not [rows, columns]."""
+        info = self._info(name, (rows, columns))
+        if name not in self._matrices:
+            data = self._read(info).reshape(rows, -1)
+            self._matrices[name] = self._ops.matrix(Weight(name, info.encoding, rows, columns, data))
+        return self._matrices[name]
+
+    def vector(self, name: str, width: int) -> Handle:
+        """Raises ModelFileError where the tensor is missing or is not [width]."""
+        return self._ops.vector(self.host(name, width))
+
+    def host(self, name: str, width: int) -> npt.NDArray[np.float32]:
+        """The decoded values, float32 [width]. Raises ModelFileError as `vector` does."""
+        info = self._info(name, (width,))
+        if name not in self._vectors:
+            packed = self._read(info).reshape(1, -1)
+            self._vectors[name] = weights.get(info.encoding).decode(packed)[0]
+        return self._vectors[name]
+
+    def close(self) -> None:
+        """Close the files. A second call does nothing."""
+        while self._files:
+            self._files.popitem()[1].close()
+
+    def _info(self, name: str, shape: tuple[int, ...]) -> TensorInfo:
+        info = self._index.tensors.get(name)
+        if info is None:
+            raise ModelFileError(
+                f"{self._index.paths[0].name} has no tensor {name}, which its architecture needs: "
+                "the file is incomplete. Download it again, or choose another."
+            )
+        if info.shape != shape:
+            raise ModelFileError(
+                f"Tensor {name} in {info.path.name} has the shape {_text(info.shape)}, but the model's configuration "
+                f"asks for {_text(shape)}: the file is damaged or was converted wrongly."
+            )
+        return info
+
+    def _read(self, info: TensorInfo) -> npt.NDArray[np.uint8]:
+        file = self._files.get(info.path)
+        if file is None:
+            file = self._files[info.path] = ModelFile(info.path)
+        data = aligned_bytes(info.nbytes)
+        for start in range(0, info.nbytes, PIECE):
+            if self._cancel is not None:
+                self._cancel.check()
+            piece = data[start : start + PIECE]
+            file.read(piece, info.offset + start, info.name)
+            self.bytes_read += piece.size
+            if self._progress is not None:
+                self._progress(LoadProgress("Reading weights", self.bytes_read, self.total))
+        self._meter.add("weights", info.nbytes)
+        return data
+
+
+def _text(shape: tuple[int, ...]) -> str:
+    return " by ".join(str(extent) for extent in shape)

@@ -1,0 +1,123 @@
+"""The chat template that a model file carries: a conversation → the text that the model reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, cast
+
+from engine.errors import SettingsError, UnsupportedModelError
+
+if TYPE_CHECKING:
+    from engine.text.tokenizer import Tokenizer
+    from engine.types import Message
+
+KEY: Final = "tokenizer.chat_template"
+
+_LONGEST_SOURCE: Final = 1 << 16
+"""Characters; bounds the time that compiling can take. Real ones have up to some 20,000."""
+_BASE_LIMIT: Final = 1 << 19
+_LIMIT_PER_INPUT: Final = 8
+_QUOTED: Final = 300
+_REMEDY: Final = "The model can still be used on raw text."
+
+
+class ChatTemplate:
+    """One template, compiled. Rendering changes nothing in it, so threads may share it.
+
+    A template sees what those of Hugging Face checkpoints are written for (Transformers, "Chat templates"): `messages`,
+    `tools`, `documents`, `add_generation_prompt`, `bos_token`, `eos_token`, `enable_thinking` where it is given, the
+    functions `raise_exception` and `strftime_now`, `tojson` without HTML escapes, `break` and `continue`, and the tag
+    `generation`. It is somebody else's program, so it runs in `engine.text.sandbox`: for at most `seconds`, and
+    building no text longer than 2^19 characters plus eight times what it was given.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        *,
+        bos: str,
+        eos: str,
+        seconds: float = 5.0,
+        now: Callable[[], datetime] = datetime.now,
+    ) -> None:
+        """`bos` and `eos` are the texts of these tokens, empty where there are none.
+
+        Raises UnsupportedModelError where the source is no template that can be run.
+        """
+        from engine.text.sandbox import Sandbox
+
+        if len(source) > _LONGEST_SOURCE:
+            raise UnsupportedModelError(
+                f"This model's chat template has {len(source)} characters, "
+                f"and at most {_LONGEST_SOURCE} are read. {_REMEDY}"
+            )
+        self.source = source
+        self._tokens = {"bos_token": bos, "eos_token": eos}
+        self._seconds = seconds
+        sandbox = Sandbox()
+        sandbox.globals["strftime_now"] = lambda form: now().strftime(form[:64])
+        try:
+            self._template = sandbox.from_string(source)
+        except Exception as error:  # whatever the compiler does with a hostile source, it is the file's fault
+            raise UnsupportedModelError(
+                f"This model's chat template cannot be read ({_quoted(error)}). {_REMEDY}"
+            ) from error
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, object], tokenizer: Tokenizer) -> ChatTemplate:
+        """The template of a GGUF file. Raises UnsupportedModelError where it has none, or none that can be run."""
+        source = metadata.get(KEY)
+        if not isinstance(source, str) or not source.strip():
+            raise UnsupportedModelError(
+                "This model file has no chat template, so what the model takes for a conversation is not known. "
+                "Use it on raw text, or get a file of the model that is made for chat."
+            )
+        eos = metadata.get("tokenizer.ggml.eos_token_id")
+        return cls(
+            source,
+            bos="" if tokenizer.bos is None else tokenizer.token_text(tokenizer.bos),
+            eos=tokenizer.token_text(eos) if isinstance(eos, int) else "",
+        )
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[object] | None = None,
+        enable_thinking: bool | None = None,
+    ) -> str:
+        """The conversation as one text, which ends where the reply begins if `add_generation_prompt` is set.
+
+        Raises SettingsError where the template refuses the conversation, such as a system message, and
+        UnsupportedModelError where it fails or is stopped.
+        """
+        from engine.text.meter import Meter, TemplateLimitError
+        from engine.text.sandbox import MeteredContext, TemplateRefusal
+
+        variables: dict[str, object] = {
+            "messages": [{"role": message.role, "content": message.content} for message in messages],
+            "tools": tools,
+            "documents": None,
+            "add_generation_prompt": add_generation_prompt,
+            **self._tokens,
+        }
+        if enable_thinking is not None:
+            variables["enable_thinking"] = enable_thinking
+        given = sum(len(message.content) + 100 for message in messages) + len(repr(tools))
+        context = cast(MeteredContext, self._template.new_context(variables))
+        context.meter = Meter(_BASE_LIMIT + _LIMIT_PER_INPUT * given, self._seconds)
+        try:
+            return "".join(self._template.root_render_func(context))
+        except TemplateRefusal as refusal:
+            raise SettingsError(f"This model's chat template refused the conversation: {_quoted(refusal)}") from refusal
+        except TemplateLimitError as limit:
+            raise UnsupportedModelError(f"This model's chat template was stopped: {limit}. {_REMEDY}") from limit
+        except Exception as error:  # it is somebody else's program: any error in it is the file's fault
+            raise UnsupportedModelError(f"This model's chat template failed ({_quoted(error)}). {_REMEDY}") from error
+
+
+def _quoted(error: Exception) -> str:
+    """An error's own words, on one line and not too many. Its kind where it has none."""
+    return " ".join(str(error)[:_QUOTED].split()) or type(error).__name__

@@ -1,0 +1,230 @@
+"""Text → token ids and back, from what a GGUF file says of its tokenizer.
+
+Source of keys, defaults and rules: the GGUF specification and llama.cpp (src/llama-vocab.cpp, read at commit 00ad355e).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Protocol
+
+from engine.errors import ModelFileError, SettingsError, UnsupportedModelError
+from engine.text import vocabulary as vocab
+from engine.text.bpe import ByteLevel, pre_tokenizer
+from engine.text.sentencepiece import SentencePiece
+from engine.text.special import SpecialTokens
+from engine.text.vocabulary import SPECIAL, TokenType, Vocabulary
+
+if TYPE_CHECKING:
+    from engine.text.template import ChatTemplate
+    from engine.types import Message
+
+END_OF_TURN: Final = frozenset(
+    {
+        "<|im_end|>",  # ChatML
+        "<|eot_id|>",  # Llama 3
+        "<|eom_id|>",  # Llama 3, before a tool answers
+        "<|eot|>",  # Llama 4
+        "<|end|>",  # Phi 3
+        "<end_of_turn>",  # Gemma
+        "<turn|>",  # Gemma 4
+        "<|tool_response>",  # Gemma 4, before a tool answers
+        "<eos>",  # Gemma
+        "<|endoftext|>",  # GPT-2 and its descendants
+        "<|end_of_text|>",  # Llama 3, Granite
+        "</s>",  # Llama 2, Mistral
+        "<|return|>",  # gpt-oss
+        "<|call|>",  # gpt-oss, before a tool answers
+        "<|calls|>",  # Solar Open
+        "<|flush|>",  # Solar Open
+        "<EOT>",
+        "_<EOT>",
+        "[EOT]",  # Kimi
+        "[EOS]",  # Kimi
+        "<\uff5cend\u2581of\u2581sentence\uff5c>",  # DeepSeek
+        "<end_of_utterance>",  # SmolVLM
+        "<|END_OF_TURN_TOKEN|>",  # Command R
+        "[e~[",  # MiniMax
+    }
+)
+"""Texts that end a turn where they are CONTROL tokens."""
+
+_MODELS: Final = ("gpt2", "llama", "gemma4")
+
+
+class Codec(Protocol):
+    """How one kind of vocabulary encodes ordinary text, and what bytes its tokens stand for."""
+
+    space_prefix: bool
+
+    def encode(self, text: str, *, at_start: bool) -> list[int]: ...
+
+    def token_bytes(self, token: str, kind: int) -> bytes: ...
+
+
+class Tokenizer:
+    """A model's tokenizer. Immutable, and safe to share between threads.
+
+    `bos` is the id that begins a text, if the vocabulary has one, and `add_bos` whether this model wants it; `eos_ids`
+    are all ids that end a turn: those that the file names (eos, eot, eom) and the CONTROL tokens of `END_OF_TURN`.
+    `size` counts the tokens, `n_control` those of them that are CONTROL tokens.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, codec: Codec, *, bos: int | None, add_bos: bool, ends: Iterable[int]):
+        self._vocabulary = vocabulary
+        self._codec = codec
+        self.bos = bos
+        self.add_bos = add_bos
+        self.size = len(vocabulary.tokens)
+        of_type: dict[int, dict[str, int]] = {}
+        for text, token_id in vocabulary.ids.items():
+            of_type.setdefault(vocabulary.types[token_id], {})[text] = token_id
+        control = of_type.get(TokenType.CONTROL, {})
+        user_defined = of_type.get(TokenType.USER_DEFINED, {})
+        self.n_control = len(control)
+        self.eos_ids = frozenset({*ends, *_ends_of_turn(control)})
+        self._control = SpecialTokens(control)
+        self._user_defined = SpecialTokens(user_defined)
+        self._all_special = SpecialTokens(control | user_defined | of_type.get(TokenType.UNKNOWN, {}))
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, object]) -> Tokenizer:
+        """Raises ModelFileError on a missing or contradictory entry, UnsupportedModelError on an unknown kind."""
+        model = vocab.name(metadata, "model")
+        if model not in _MODELS:
+            raise UnsupportedModelError(
+                f"The model file's tokenizer is of the kind {model!r}, which is not known here. "
+                f"Known are: {', '.join(_MODELS)}."
+            )
+        vocabulary = Vocabulary.from_metadata(metadata)
+        codec: Codec
+        if model == "gpt2":
+            pre = pre_tokenizer(vocab.name(metadata, "pre", "default"))
+            codec, add_bos = ByteLevel(vocabulary, pre), pre.add_bos
+        else:
+            prefix = vocab.flag(metadata, "add_space_prefix", model == "llama")
+            codec = SentencePiece(vocabulary, space_prefix=prefix, by_score=model == "llama")
+            add_bos = True
+        size = len(vocabulary.tokens)
+        bos = vocab.token_id(metadata, "bos_token_id", size)
+        if bos is None and model == "llama":
+            bos = vocabulary.ids.get("<s>")
+        # llama.cpp overrules Gemma 4 files that say otherwise (its pull request 21500).
+        add_bos = model == "gemma4" or vocab.flag(metadata, "add_bos_token", add_bos)
+        if add_bos and bos is None:
+            raise ModelFileError(
+                "The model file asks for a token that begins every text, but its vocabulary names none."
+            )
+        ends = (vocab.token_id(metadata, f"{end}_token_id", size) for end in ("eos", "eot", "eom"))
+        return cls(vocabulary, codec, bos=bos, add_bos=add_bos, ends=(end for end in ends if end is not None))
+
+    def encode(self, text: str, *, parse_special: bool, add_bos: bool) -> list[int]:
+        """The ids of `text`. CONTROL tokens are recognised in it only with `parse_special`, user-defined ones always.
+
+        `add_bos` puts `bos` in front, unless there is none or the text itself begins with it.
+        """
+        return self._encode(text, self._all_special if parse_special else self._user_defined, add_bos)
+
+    def encode_chat(
+        self,
+        template: ChatTemplate,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, object]] | None = None,
+        enable_thinking: bool | None = None,
+    ) -> list[int]:
+        """The ids of a conversation in the model's own form, with `bos` where this model wants it.
+
+        What the messages and tools say stays text: a CONTROL token that is written in them is encoded as the characters
+        that it consists of. Where nothing of the kind occurs, the ids are those of the rendered template. Raises what
+        `ChatTemplate.render` raises.
+        """
+        written = [message.content for message in messages]
+        mark = _unused_character(template.source, *written, repr(tools))
+        text = template.render(
+            [replace(message, content=self._control.guard(message.content, mark)) for message in messages],
+            add_generation_prompt=add_generation_prompt,
+            tools=None if tools is None else [_guarded(tool, self._control, mark) for tool in tools],
+            enable_thinking=enable_thinking,
+        )
+        return self._encode(text, self._all_special, self.add_bos, mark)
+
+    def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
+        """The text of `ids`; bytes that are not UTF-8 become U+FFFD. `skip_special` leaves CONTROL tokens out."""
+        data = b"".join(
+            self.token_bytes(token_id) for token_id in ids if not (skip_special and self.is_special(token_id))
+        )
+        return (data.removeprefix(b" ") if self.space_prefix else data).decode(errors="replace")
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes that one token stands for, of which a character may need several. Raises SettingsError."""
+        self._check(token_id)
+        return self._codec.token_bytes(self._vocabulary.tokens[token_id], self._vocabulary.types[token_id])
+
+    def token_text(self, token_id: int) -> str:
+        """A token as the vocabulary writes it, such as `<|im_end|>`. Raises SettingsError."""
+        self._check(token_id)
+        return self._vocabulary.tokens[token_id]
+
+    def is_special(self, token_id: int) -> bool:
+        """Whether a token is no part of a reply's text: CONTROL or UNKNOWN. Raises SettingsError."""
+        self._check(token_id)
+        return self._vocabulary.types[token_id] in SPECIAL
+
+    @property
+    def space_prefix(self) -> bool:
+        """Whether a text is encoded with a blank before it, which decoding takes off."""
+        return self._codec.space_prefix
+
+    def _encode(self, text: str, special: SpecialTokens, add_bos: bool, mark: str = "") -> list[int]:
+        ids: list[int] = []
+        at_start = True
+        for piece in special.split(_without_lone_surrogates(text), mark):
+            if isinstance(piece, int):
+                ids.append(piece)
+                at_start = self.is_special(piece)
+            else:
+                ids += self._codec.encode(piece, at_start=at_start)
+                at_start = False
+        if add_bos and self.bos is not None and ids[:1] != [self.bos]:
+            ids.insert(0, self.bos)
+        return ids
+
+    def _check(self, token_id: int) -> None:
+        if not 0 <= token_id < self.size:
+            raise SettingsError(f"There is no token {token_id}: the vocabulary has the ids from 0 to {self.size - 1}.")
+
+
+def _ends_of_turn(control: Mapping[str, int]) -> set[int]:
+    ends = END_OF_TURN & control.keys()
+    # In these two vocabularies <|end|> closes a part of a turn, such as the reasoning, and others close the turn.
+    if {"<|return|>", "<|call|>"} <= ends or {"<|calls|>", "<|flush|>"} <= ends:
+        ends -= {"<|end|>"}
+    return {control[text] for text in ends}
+
+
+def _guarded(value: object, special: SpecialTokens, mark: str) -> object:
+    if isinstance(value, str):
+        return special.guard(value, mark)
+    if isinstance(value, Mapping):
+        return {key: _guarded(item, special, mark) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_guarded(item, special, mark) for item in value]
+    return value
+
+
+def _unused_character(*texts: str) -> str:
+    """A character that is in none of the texts: of those that Unicode assigns to nobody, from the last on."""
+    used = set().union(*texts)
+    return next(char for char in map(chr, range(0x10FFFF, 0, -1)) if char not in used)
+
+
+def _without_lone_surrogates(text: str) -> str:
+    """Half a surrogate pair, which is no character and has no UTF-8 form, becomes U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text

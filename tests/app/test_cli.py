@@ -1,0 +1,329 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import app
+from app.cli import main
+from tests.tiny_chat import write_tiny_chat
+
+ROOT = Path(app.__file__).parent.parent
+WAIT = 120
+COMMANDS = ("chat", "run", "info", "bench", "fingerprint", "models")
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home whose library holds one tiny model, "tiny"."""
+    home = tmp_path_factory.mktemp("山 é home")
+    (home / "models").mkdir()
+    write_tiny_chat(home / "models" / "tiny.gguf")
+    return home
+
+
+Program = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def program(library: Path) -> Program:
+    """Runs the program to its end in a process of its own. No stream is a terminal."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "app", *arguments],
+            input="",
+            capture_output=True,
+            encoding="utf-8",
+            cwd=ROOT,
+            env=os.environ | {"MILLSTREAM_HOME": str(library)},
+            timeout=WAIT,
+        )
+
+    return run
+
+
+@pytest.fixture
+def millstream(library: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Program:
+    """The same in this process, which spares the start of an interpreter."""
+
+    def run(*arguments: str, stdin: str | bytes = "") -> subprocess.CompletedProcess[str]:
+        data = stdin if isinstance(stdin, bytes) else stdin.encode()
+        monkeypatch.setenv("MILLSTREAM_HOME", str(library))
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data), "utf-8"))
+        try:
+            code = main(arguments)
+        except SystemExit as left:
+            code = int(left.code or 0)
+        return subprocess.CompletedProcess(arguments, code, *capfd.readouterr())
+
+    return run
+
+
+def output(done: subprocess.CompletedProcess[str]) -> str:
+    """Standard output of a run that went well and said nothing else."""
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def refusal(done: subprocess.CompletedProcess[str]) -> str:
+    """The one line with which a run was refused."""
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("millstream: ")
+    assert done.stderr.count("\n") == 1 and done.stderr.endswith("\n")
+    return done.stderr
+
+
+RUN = ("run", "tiny", "-p", "Hello", "--max-tokens", "6", "--seed", "4", "--temperature", "1.5")
+
+
+def test_run_gives_one_json_object_or_the_same_text_as_it_comes(program: Program) -> None:
+    result = json.loads(output(program(*RUN, "--json")))
+    assert list(result) == ["text", "finish_reason", "usage", "timings"]
+    assert result["finish_reason"] == "length"
+    assert result["usage"]["completion_tokens"] == 6
+    assert result["timings"]["decode_s"] > 0
+    assert output(program(*RUN)) == result["text"].removesuffix("\n") + "\n"
+
+
+def test_run_takes_its_prompt_from_standard_input(millstream: Program) -> None:
+    from_stdin = output(millstream(*RUN[:3], "-", *RUN[4:], stdin="Hello"))
+    assert from_stdin == output(millstream(*RUN))
+    assert "not UTF-8" in refusal(millstream("run", "tiny", "-p", "-", stdin=b"\xff\xfe"))
+
+
+def test_raw_text_has_no_template(millstream: Program) -> None:
+    usage = [json.loads(output(millstream(*RUN, "--json", *more)))["usage"] for more in ((), ("--raw",))]
+    assert usage[1]["prompt_tokens"] == 5 < usage[0]["prompt_tokens"]
+    assert "--system" in refusal(millstream(*RUN, "--raw", "--system", "Be brief"))
+
+
+def test_a_system_message_stands_before_the_prompt(millstream: Program) -> None:
+    usage = [json.loads(output(millstream(*RUN, "--json", *more)))["usage"] for more in ((), ("--system", "ab"))]
+    assert usage[1]["prompt_tokens"] == usage[0]["prompt_tokens"] + len("|system\nab|\n")
+
+
+def test_a_stop_string_ends_the_text(millstream: Program) -> None:
+    text = json.loads(output(millstream(*RUN, "--json")))["text"]
+    stopped = json.loads(output(millstream(*RUN, "--json", "--stop", text[2:4])))
+    assert (stopped["text"], stopped["finish_reason"]) == (text[: text.index(text[2:4])], "stop")
+
+
+def test_info_tells_what_the_file_holds(millstream: Program, library: Path) -> None:
+    told = json.loads(output(millstream("info", "tiny", "--json")))
+    assert told["path"] == str(library / "models" / "tiny.gguf")
+    assert (told["name"], told["architecture"], told["context_length"]) == ("Tiny Chat", "llama", 256)
+    assert "Tiny Chat" in output(millstream("info", str(library / "models" / "tiny.gguf")))
+
+
+def test_fingerprint_is_the_same_whatever_the_threads_the_chunk_and_the_instruction_set(
+    millstream: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ("fingerprint", "tiny", "-p", "A mill by the river", "-n", "4")
+    one = json.loads(output(millstream(*command, "--json", "--threads", "1")))
+    assert list(one) == ["tokens", "sha256"] and len(one["tokens"]) == 4 and len(one["sha256"]) == 64
+    assert json.loads(output(millstream(*command, "--json", "--threads", "2", "--chunk", "7"))) == one
+    assert one["sha256"] in output(millstream(*command, "--chunk", "1"))
+    assert json.loads(output(millstream(*command, "--json", "--kv", "f32")))["sha256"] != one["sha256"]
+    monkeypatch.setenv("MILLSTREAM_ISA", "portable")
+    assert json.loads(output(millstream(*command, "--json"))) == one
+
+
+def test_bench_tells_its_fields(millstream: Program) -> None:
+    command = ("bench", "tiny", "--prompt-tokens", "20", "--tokens", "3", "--threads", "1")
+    told = json.loads(output(millstream(*command, "--json")))
+    rates = {"prefill_tok_s", "decode_short_tok_s", "decode_long_tok_s"}
+    assert {"model", "threads", "peak_memory_bytes", "bytes_read", "bytes_per_token"} | rates == set(told)
+    assert told["threads"] == 1
+    assert all(told[rate] > 0 for rate in rates)
+    assert "tokens/s" in output(millstream(*command))
+
+
+def test_models_lists_the_library(millstream: Program) -> None:
+    assert output(millstream("models")).split() == ["tiny", "107.7", "kB"]
+
+
+def test_chat_answers_each_line_until_it_is_told_to_quit(millstream: Program) -> None:
+    command = ("chat", "tiny", "--max-tokens", "3", "--temperature", "0", "--threads", "1")
+    reply = output(millstream(*command, stdin="Hello\n"))
+    assert reply.strip()
+    assert output(millstream(*command, stdin="Hello\n\n/new\nHello\n/quit\nHello\n")) == reply * 2
+    assert output(millstream(*command, stdin="")) == ""
+
+
+def test_chat_goes_on_after_a_message_that_does_not_fit(millstream: Program) -> None:
+    command = ("chat", "tiny", "--max-tokens", "3", "--temperature", "0")
+    done = millstream(*command, stdin=f"{'x' * 300}\nHello\n")
+    assert done.returncode == 0
+    assert done.stderr.startswith("millstream: The prompt has ") and done.stderr.count("\n") == 1
+    assert done.stdout.lstrip() == output(millstream(*command, stdin="Hello\n")).lstrip()
+
+
+MISTAKES = {
+    "an unknown command": ("frobnicate",),
+    "an unknown option": ("run", "tiny", "-p", "a", "--frobnicate"),
+    "no prompt": ("run", "tiny"),
+    "an empty prompt": ("run", "tiny", "-p", "", "--raw"),
+    "an unknown model": ("info", "no such model"),
+    "no new tokens": ("fingerprint", "tiny", "-p", "a", "-n", "0"),
+    "a number of tokens below nothing": ("fingerprint", "tiny", "-p", "a", "-n", "-4"),
+    "no threads": ("run", "tiny", "-p", "a", "--threads", "0"),
+    "too many threads": ("bench", "tiny", "--threads", "1000000000"),
+    "no context": ("run", "tiny", "-p", "a", "--context", "0"),
+    "a context beyond the model's": ("run", "tiny", "-p", "a", "--context", "100000000000"),
+    "no chunk": ("fingerprint", "tiny", "-p", "a", "-n", "1", "--chunk", "-1"),
+    "a cache that is not known": ("info", "tiny", "--kv", "q3"),
+    "a temperature that is no number": ("run", "tiny", "-p", "a", "--temperature", "nan"),
+    "a temperature below zero": ("run", "tiny", "-p", "a", "--temperature", "-1"),
+    "no tokens at most": ("run", "tiny", "-p", "a", "--max-tokens", "0"),
+    "a seed below zero": ("chat", "tiny", "--seed", "-1"),
+    "an empty stop string": ("run", "tiny", "-p", "a", "--stop", ""),
+    "a prompt longer than the context": ("run", "tiny", "-p", "x" * 300),
+    "a fingerprint longer than the context": ("fingerprint", "tiny", "-p", "a", "-n", "257"),
+    "a measurement longer than the context": ("bench", "tiny"),
+    "a measurement of everything": ("bench", "tiny", "--prompt-tokens", "1000000000000000"),
+    "a measurement of nothing": ("bench", "tiny", "--tokens", "0"),
+}
+
+
+@pytest.mark.parametrize("arguments", MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_gets_one_sentence(millstream: Program, arguments: tuple[str, ...]) -> None:
+    refusal(millstream(*arguments))
+
+
+def test_a_mistake_leaves_the_program_with_code_2_and_no_traceback(program: Program, tmp_path: Path) -> None:
+    (tmp_path / "bad.gguf").write_bytes(b"GGUF")
+    for arguments in (("frobnicate",), ("info", str(tmp_path / "bad.gguf")), ("run", "tiny", "-p", "x" * 300)):
+        refusal(program(*arguments))
+
+
+@pytest.mark.parametrize("command", ["info", "run"])
+@pytest.mark.parametrize("content", [None, b"", b"GGUF", b"Once upon a time", "truncated", "unsupported"])
+def test_a_bad_file_gets_one_sentence_that_names_it(
+    millstream: Program, library: Path, tmp_path: Path, command: str, content: bytes | str | None
+) -> None:
+    path = tmp_path / "bad.gguf"
+    whole = (library / "models" / "tiny.gguf").read_bytes()
+    if content == "truncated":
+        path.write_bytes(whole[:-3000])
+    elif content == "unsupported":
+        path.write_bytes(whole.replace(b"\5\0\0\0\0\0\0\0llama", b"\5\0\0\0\0\0\0\0alien"))
+    elif isinstance(content, bytes):
+        path.write_bytes(content)
+    sentence = refusal(millstream(command, str(path), *(("-p", "a") if command == "run" else ())))
+    assert "alien" in sentence if content == "unsupported" else "bad.gguf" in sentence
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(millstream: Program, command: str) -> None:
+    assert output(millstream(command, "--help")).startswith(f"usage: millstream {command}")
+    assert command in output(millstream("--help"))
+
+
+def test_every_command_that_takes_a_model_takes_the_same_options(millstream: Program) -> None:
+    for command in set(COMMANDS) - {"models"}:
+        told = output(millstream(command, "--help"))
+        assert all(option in told for option in ("--threads N", "--context N", "--kv FORM", "--chunk N"))
+
+
+def test_commands_import_no_qt_and_no_torch(library: Path) -> None:
+    code = (
+        "import sys; from app.cli import main\n"
+        "main(['run', 'tiny', '-p', 'a', '--max-tokens', '1', '--json'])\n"
+        "print([name for name in sys.modules if name.partition('.')[0] in ('PySide6', 'torch')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | {"MILLSTREAM_HOME": str(library)},
+        timeout=WAIT,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no disk that is always full")
+def test_a_full_disk_under_the_output_gets_one_sentence(library: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "app", *RUN],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            cwd=ROOT,
+            env=os.environ | {"MILLSTREAM_HOME": str(library)},
+            timeout=WAIT,
+        )
+    assert done.returncode == 2
+    assert done.stderr.decode() == "millstream: The output cannot be written: No space left on device.\n"
+
+
+def test_without_arguments_it_opens_the_window(millstream: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str | None] = []
+    window = ModuleType("app.window")
+    window.open_window = lambda model: opened.append(model) or 7
+    monkeypatch.setitem(sys.modules, "app.window", window)
+    monkeypatch.setenv("QT_QPA_PLATFORM", "offscreen")
+    assert millstream().returncode == 7
+    assert opened == [None]
+
+
+def test_where_the_window_cannot_open_it_names_the_terminal_chat(
+    millstream: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QT_QPA_PLATFORM", "offscreen")
+    monkeypatch.setitem(sys.modules, "app.window", None)
+    assert "millstream chat" in refusal(millstream())
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"):
+        monkeypatch.delenv(name, raising=False)
+    if sys.platform == "linux":
+        assert "no display" in refusal(millstream())
+
+
+STORY = ("--temperature", "0", "--max-tokens", "4000")
+
+
+def begin(*arguments: str) -> subprocess.Popen[bytes]:
+    """The program on the real starter, with all its streams in our hands."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, "-m", "app", *arguments], stdin=pipe, stdout=pipe, stderr=pipe, cwd=ROOT)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT to a single process")
+def test_ctrl_c_ends_a_run(starter: Path) -> None:
+    with begin("run", str(starter), "-p", "Tell me a long story.", *STORY) as process:
+        assert process.stdout.read(5)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=WAIT)
+    assert (process.returncode, errors) == (130, b"")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT to a single process")
+def test_ctrl_c_stops_a_reply_and_the_chat_goes_on(starter: Path) -> None:
+    with begin("chat", str(starter), *STORY) as process:
+        process.stdin.write(b"Tell me a long story.\n")
+        process.stdin.flush()
+        assert process.stdout.read(5)
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(b"/new\nSay the word yes.\n", timeout=WAIT)
+    assert (process.returncode, errors) == (0, b"")
+    assert len(rest.decode().split("\n")) > 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGPIPE")
+def test_a_reader_that_goes_away_ends_a_run_quietly(starter: Path) -> None:
+    with begin("run", str(starter), "-p", "Tell me a long story.", *STORY) as process:
+        assert process.stdout.read(5)
+        process.stdout.close()
+        assert process.wait(WAIT) == 141
+        assert process.stderr.read() == b""

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+from engine.cancel import Cancel, Cancelled
+from engine.errors import ModelFileError
+from engine.formats import open_index
+from engine.formats.index import TensorIndex
+from engine.kernels.ops import Handle, Ops, Weight
+from engine.kernels.plain import PlainOps
+from engine.memory import store as store_module
+from engine.memory.meter import Meter
+from engine.memory.reader import ALIGNMENT
+from engine.memory.store import WeightStore
+from engine.types import LoadProgress
+from tests.tiny_chat import HIDDEN, write_tiny_chat
+
+
+class RecordingOps(PlainOps):
+    """PlainOps that remembers the weights it was given."""
+
+    def __init__(self) -> None:
+        self.given: list[Weight] = []
+
+    def matrix(self, weight: Weight) -> Handle:
+        self.given.append(weight)
+        return super().matrix(weight)
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> TensorIndex:
+    return open_index(write_tiny_chat(tmp_path / "山 é.gguf"))
+
+
+@pytest.fixture
+def open_store(index: TensorIndex) -> Iterator[Callable[..., WeightStore]]:
+    """Makes stores over the index and closes them."""
+    with ExitStack() as stack:
+
+        def make(ops: Ops | None = None, meter: Meter | None = None, **options: object) -> WeightStore:
+            return stack.enter_context(closing(WeightStore(index, ops or PlainOps(), meter or Meter(), **options)))
+
+        yield make
+
+
+def test_bytes_come_as_the_gguf_package_reads_them(index: TensorIndex, open_store: Callable[..., WeightStore]) -> None:
+    ops, meter = RecordingOps(), Meter()
+    store = open_store(ops, meter)
+    oracle = {tensor.name: tensor for tensor in gguf.GGUFReader(index.paths[0]).tensors}
+    for name, info in index.tensors.items():
+        if len(info.shape) == 2:
+            store.matrix(name, *info.shape)
+            assert ops.given[-1].data.tobytes() == oracle[name].data.tobytes()
+            assert ops.given[-1].data.ctypes.data % ALIGNMENT == 0
+        else:
+            np.testing.assert_array_equal(store.vector(name, *info.shape), oracle[name].data)
+    assert store.bytes_read == store.total == meter.use().weights == sum(t.n_bytes for t in oracle.values())
+
+
+def test_a_tensor_asked_for_twice_is_read_once(index: TensorIndex, open_store: Callable[..., WeightStore]) -> None:
+    meter = Meter()
+    store = open_store(meter=meter)
+    first = store.matrix("output.weight", 260, HIDDEN)
+    assert store.matrix("output.weight", 260, HIDDEN) is first
+    store.vector("output_norm.weight", HIDDEN)
+    store.host("output_norm.weight", HIDDEN)
+    expected = index.tensors["output.weight"].nbytes + index.tensors["output_norm.weight"].nbytes
+    assert store.bytes_read == meter.use().weights == expected
+
+
+def test_progress_rises_to_the_total(
+    index: TensorIndex, open_store: Callable[..., WeightStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "PIECE", 1000)
+    seen: list[LoadProgress] = []
+    store = open_store(progress=seen.append)
+    for name, info in index.tensors.items():
+        (store.matrix if len(info.shape) == 2 else store.vector)(name, *info.shape)
+    done = [progress.done for progress in seen]
+    assert done == sorted(set(done))
+    assert max(np.diff(done)) <= 1000
+    assert done[-1] == seen[-1].total == store.total
+
+
+def test_cancel_stops_between_two_pieces_of_one_tensor(
+    index: TensorIndex, open_store: Callable[..., WeightStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "PIECE", 1000)
+    cancel, seen = Cancel(), []
+
+    def progress(step: LoadProgress) -> None:
+        seen.append(step.done)
+        if len(seen) == 2:
+            cancel.set()
+
+    store = open_store(progress=progress, cancel=cancel)
+    with pytest.raises(Cancelled):
+        store.matrix("token_embd.weight", 260, HIDDEN)
+    assert seen == [1000, 2000]
+
+
+def test_a_missing_tensor_and_a_wrong_shape_are_named(
+    index: TensorIndex, open_store: Callable[..., WeightStore]
+) -> None:
+    store = open_store()
+    assert not store.has("blk.9.attn_q.weight")
+    with pytest.raises(ModelFileError, match=r"blk\.9\.attn_q\.weight"):
+        store.matrix("blk.9.attn_q.weight", HIDDEN, HIDDEN)
+    with pytest.raises(ModelFileError, match=r"output\.weight .* 260 by 64, .* 64 by 260"):
+        store.matrix("output.weight", HIDDEN, 260)
+    with pytest.raises(ModelFileError, match=r"output_norm\.weight .* 64, .* 65"):
+        store.vector("output_norm.weight", HIDDEN + 1)
+
+
+def test_a_file_that_shrank_after_it_was_indexed_is_named_with_the_tensor(
+    index: TensorIndex, open_store: Callable[..., WeightStore]
+) -> None:
+    path = index.paths[0]
+    path.write_bytes(path.read_bytes()[:-5000])
+    store = open_store()
+    with pytest.raises(ModelFileError, match=r"山 é\.gguf ends inside tensor output\.weight, at byte \d+"):
+        store.matrix("output.weight", 260, HIDDEN)
+
+
+def test_a_file_that_went_away_is_named(index: TensorIndex, open_store: Callable[..., WeightStore]) -> None:
+    index.paths[0].unlink()
+    with pytest.raises(ModelFileError, match=r"山 é\.gguf"):
+        open_store().matrix("output.weight", 260, HIDDEN)
