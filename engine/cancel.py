@@ -6,7 +6,7 @@ import threading
 
 
 class Cancelled(Exception):
-    """Loading a model was cancelled. Not an error: nobody has to be told what to do about it."""
+    """A load or a download was cancelled. Not an error: nobody has to be told what to do about it."""
 
 
 class Cancel:

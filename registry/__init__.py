@@ -1,1 +1,1 @@
-
+"""What finds, fetches and keeps models."""

@@ -54,8 +54,9 @@ _METHODS: Final[Mapping[type, frozenset[str]]] = {
 }
 
 # Conversions whose width and precision have at most two digits, and no names, so that each takes one argument.
-_PERCENT_FORMAT: Final = re.compile(r"(?:[^%]|%%|%[-+ #0]*\d{0,2}(?:\.\d{1,2})?[sdif])*")
-_BRACE_FORMAT: Final = re.compile(r"(?:[^{}]|\{\{|\}\}|\{\w*(?::[-+ ,<>=^0]*\d{0,2}(?:\.\d{1,2})?[sdf]?)?\})*")
+# Possessive, or a format that does not match would be tried in exponentially many ways.
+_PERCENT_FORMAT: Final = re.compile(r"(?:[^%]|%%|%[-+ #0]*+\d{0,2}+(?:\.\d{1,2}+)?+[sdif])*+")
+_BRACE_FORMAT: Final = re.compile(r"(?:[^{}]|\{\{|\}\}|\{\w*+(?::[-+ ,<>=^0]*+\d{0,2}+(?:\.\d{1,2}+)?+[sdf]?+)?+\})*+")
 _FIELD: Final = 100
 
 

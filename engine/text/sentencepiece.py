@@ -46,7 +46,7 @@ class SentencePiece:
             )
         merges = merges_by_score(usable, vocabulary.scores or ()) if by_score else vocabulary.merge_table(usable)
         fallback = {text: token_id for text, token_id in vocabulary.ids.items() if _BYTE.fullmatch(text)}
-        unknown = next((text for text, token_id in vocabulary.ids.items() if vocabulary.types[token_id] == 2), None)
+        unknown = next((text for text, n in vocabulary.ids.items() if vocabulary.types[n] == TokenType.UNKNOWN), None)
         if unknown is not None:
             fallback[unknown] = vocabulary.ids[unknown]
         self._tokenizer = Tokenizer(

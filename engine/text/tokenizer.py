@@ -5,7 +5,7 @@ Source of keys, defaults and rules: the GGUF specification and llama.cpp (src/ll
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -72,7 +72,8 @@ class Tokenizer:
     """
 
     def __init__(self, vocabulary: Vocabulary, codec: Codec, *, bos: int | None, add_bos: bool, ends: Iterable[int]):
-        self._vocabulary = vocabulary
+        self._tokens = vocabulary.tokens
+        self._types = vocabulary.types
         self._codec = codec
         self.bos = bos
         self.add_bos = add_bos
@@ -81,12 +82,13 @@ class Tokenizer:
         for text, token_id in vocabulary.ids.items():
             of_type.setdefault(vocabulary.types[token_id], {})[text] = token_id
         control = of_type.get(TokenType.CONTROL, {})
+        never_text = control | of_type.get(TokenType.UNKNOWN, {})
         user_defined = of_type.get(TokenType.USER_DEFINED, {})
         self.n_control = len(control)
         self.eos_ids = frozenset({*ends, *_ends_of_turn(control)})
-        self._control = SpecialTokens(control)
+        self._never_text = SpecialTokens(never_text)
         self._user_defined = SpecialTokens(user_defined)
-        self._all_special = SpecialTokens(control | user_defined | of_type.get(TokenType.UNKNOWN, {}))
+        self._all_special = SpecialTokens(never_text | user_defined)
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, object]) -> Tokenizer:
@@ -101,17 +103,19 @@ class Tokenizer:
         codec: Codec
         if model == "gpt2":
             pre = pre_tokenizer(vocab.name(metadata, "pre", "default"))
-            codec, add_bos = ByteLevel(vocabulary, pre), pre.add_bos
+            codec, wants_bos = ByteLevel(vocabulary, pre), pre.add_bos
         else:
             prefix = vocab.flag(metadata, "add_space_prefix", model == "llama")
             codec = SentencePiece(vocabulary, space_prefix=prefix, by_score=model == "llama")
-            add_bos = True
+            wants_bos = True
         size = len(vocabulary.tokens)
         bos = vocab.token_id(metadata, "bos_token_id", size)
         if bos is None and model == "llama":
             bos = vocabulary.ids.get("<s>")
-        # llama.cpp overrules Gemma 4 files that say otherwise (its pull request 21500).
-        add_bos = model == "gemma4" or vocab.flag(metadata, "add_bos_token", add_bos)
+        wants_bos = wants_bos and bos is not None
+        add_bos = vocab.flag(metadata, "add_bos_token", wants_bos)
+        if model == "gemma4":
+            add_bos = wants_bos  # llama.cpp overrules files that say otherwise (its pull request 21500)
         if add_bos and bos is None:
             raise ModelFileError(
                 "The model file asks for a token that begins every text, but its vocabulary names none."
@@ -141,18 +145,17 @@ class Tokenizer:
         that it consists of. Where nothing of the kind occurs, the ids are those of the rendered template. Raises what
         `ChatTemplate.render` raises.
         """
-        written = [message.content for message in messages]
-        mark = _unused_character(template.source, *written, repr(tools))
+        mark = _unused_character(template.source, *(message.content for message in messages), *_texts(tools))
         text = template.render(
-            [replace(message, content=self._control.guard(message.content, mark)) for message in messages],
+            [replace(message, content=self._never_text.guard(message.content, mark)) for message in messages],
             add_generation_prompt=add_generation_prompt,
-            tools=None if tools is None else [_guarded(tool, self._control, mark) for tool in tools],
+            tools=None if tools is None else [_guarded(tool, self._never_text, mark) for tool in tools],
             enable_thinking=enable_thinking,
         )
         return self._encode(text, self._all_special, self.add_bos, mark)
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
-        """The text of `ids`; bytes that are not UTF-8 become U+FFFD. `skip_special` leaves CONTROL tokens out."""
+        """The text of `ids`; bytes that are not UTF-8 become U+FFFD. `skip_special` leaves CONTROL and UNKNOWN out."""
         data = b"".join(
             self.token_bytes(token_id) for token_id in ids if not (skip_special and self.is_special(token_id))
         )
@@ -161,17 +164,17 @@ class Tokenizer:
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes that one token stands for, of which a character may need several. Raises SettingsError."""
         self._check(token_id)
-        return self._codec.token_bytes(self._vocabulary.tokens[token_id], self._vocabulary.types[token_id])
+        return self._codec.token_bytes(self._tokens[token_id], self._types[token_id])
 
     def token_text(self, token_id: int) -> str:
         """A token as the vocabulary writes it, such as `<|im_end|>`. Raises SettingsError."""
         self._check(token_id)
-        return self._vocabulary.tokens[token_id]
+        return self._tokens[token_id]
 
     def is_special(self, token_id: int) -> bool:
         """Whether a token is no part of a reply's text: CONTROL or UNKNOWN. Raises SettingsError."""
         self._check(token_id)
-        return self._vocabulary.types[token_id] in SPECIAL
+        return self._types[token_id] in SPECIAL
 
     @property
     def space_prefix(self) -> bool:
@@ -205,11 +208,23 @@ def _ends_of_turn(control: Mapping[str, int]) -> set[int]:
     return {control[text] for text in ends}
 
 
+def _texts(value: object) -> Iterator[str]:
+    """Every text in a value as JSON has them."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for pair in value.items():
+            yield from _texts(pair)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _texts(item)
+
+
 def _guarded(value: object, special: SpecialTokens, mark: str) -> object:
     if isinstance(value, str):
         return special.guard(value, mark)
     if isinstance(value, Mapping):
-        return {key: _guarded(item, special, mark) for key, item in value.items()}
+        return {_guarded(key, special, mark): _guarded(item, special, mark) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_guarded(item, special, mark) for item in value]
     return value

@@ -88,7 +88,7 @@ class Vocabulary:
                         f"The model file's vocabulary is damaged: entry {number} of {PREFIX}merges, "
                         f"{left!r} and {right!r}, names {part!r}, which is not a token."
                     )
-        return kept
+        return list(dict.fromkeys(kept))  # of a merge that is listed twice, the first counts
 
 
 def token_id(metadata: Mapping[str, object], key: str, size: int) -> int | None:

@@ -1,0 +1,30 @@
+"""`python -m registry.starter`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def call(**variables: str) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+    # Nothing can be fetched: whoever tries gets no further than this machine.
+    env.update(PIP_CONFIG_FILE=os.devnull, PIP_INDEX_URL="http://127.0.0.1:9/simple", **variables)
+    command = [sys.executable, "-m", "registry.starter"]
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
+
+
+def test_it_prints_where_the_starter_is_without_asking_the_network(starter: Path) -> None:
+    done = call(MILLSTREAM_HOME=str(starter.parent.parent))
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{starter}\n", "")
+
+
+def test_what_goes_wrong_is_a_sentence_and_exit_code_2(folder: Path) -> None:
+    done = call(MILLSTREAM_HOME=str(folder))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "it could not be reached" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
