@@ -5,6 +5,7 @@ The alphabet of 256 characters is GPT-2's (Radford et al. 2019; `bytes_to_unicod
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from typing import Final
 
@@ -29,7 +30,7 @@ def pre_tokenizer(name: str) -> PreTokenizer:
         return PRE_TOKENIZERS[name]
     except KeyError:
         raise UnsupportedModelError(
-            f"The model file names the pre-tokenizer {name!r}, which is not known here. "
+            f"The model file names the pre-tokenizer {reprlib.repr(name)}, which is not known here. "
             f"Known are: {', '.join(sorted(PRE_TOKENIZERS))}."
         ) from None
 

@@ -43,23 +43,20 @@ class SpecialTokens:
     def split(self, text: str, mark: str = "") -> Iterator[str | int]:
         """The ids of the special tokens in `text`, and the stretches between them, without the marks in them."""
         done = 0
-        for start in self._first.finditer(text):
-            if start.start() < done:
-                continue
-            found = self._match(text, start.start(), mark)
+        for start in (first.start() for first in self._first.finditer(text)):
+            found = self._match(text, start, mark) if start >= done else None
             if found is None:
                 continue
-            token_id, end = found
-            if start.start() > done:
-                yield text[done : start.start()].replace(mark, "") if mark else text[done : start.start()]
+            if start > done:
+                yield _without(mark, text[done:start])
+            token_id, done = found
             yield token_id
-            done = end
         if done < len(text):
-            yield text[done:].replace(mark, "") if mark else text[done:]
+            yield _without(mark, text[done:])
 
     def guard(self, text: str, mark: str) -> str:
         """`text` with a mark in every special token, overlapping ones too. Without any, `text` itself."""
-        cuts = [at + 1 for at in (m.start() for m in self._first.finditer(text)) if self._match(text, at, "")]
+        cuts = [at + 1 for at in (first.start() for first in self._first.finditer(text)) if self._match(text, at, "")]
         return mark.join(text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True))
 
     def _match(self, text: str, at: int, mark: str) -> tuple[int, int] | None:
@@ -74,3 +71,7 @@ class SpecialTokens:
             if node.token_id is not None:
                 found = node.token_id, end + 1
         return found
+
+
+def _without(mark: str, text: str) -> str:
+    return text.replace(mark, "") if mark else text

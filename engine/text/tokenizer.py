@@ -5,6 +5,7 @@ Source of keys, defaults and rules: the GGUF specification and llama.cpp (src/ll
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
@@ -96,7 +97,7 @@ class Tokenizer:
         model = vocab.name(metadata, "model")
         if model not in _MODELS:
             raise UnsupportedModelError(
-                f"The model file's tokenizer is of the kind {model!r}, which is not known here. "
+                f"The model file's tokenizer is of the kind {reprlib.repr(model)}, which is not known here. "
                 f"Known are: {', '.join(_MODELS)}."
             )
         vocabulary = Vocabulary.from_metadata(metadata)

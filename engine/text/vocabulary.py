@@ -55,7 +55,7 @@ class Vocabulary:
         for token_id, token in enumerate(tokens):
             if token and ids.setdefault(token, token_id) != token_id:
                 raise ModelFileError(
-                    f"The model file's vocabulary is damaged: {PREFIX}tokens gives {token!r} "
+                    f"The model file's vocabulary is damaged: {PREFIX}tokens gives {reprlib.repr(token)} "
                     f"the ids {ids[token]} and {token_id}."
                 )
         types = cast("Sequence[int]", _list(metadata, "token_type", int, len(tokens)))
@@ -86,7 +86,7 @@ class Vocabulary:
                 if part not in self.ids and part not in usable:
                     raise ModelFileError(
                         f"The model file's vocabulary is damaged: entry {number} of {PREFIX}merges, "
-                        f"{left!r} and {right!r}, names {part!r}, which is not a token."
+                        f"{reprlib.repr(f'{left} {right}')}, names {reprlib.repr(part)}, which is not a token."
                     )
         return list(dict.fromkeys(kept))  # of a merge that is listed twice, the first counts
 

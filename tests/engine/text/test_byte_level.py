@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -153,3 +154,25 @@ def test_ordinary_text_never_becomes_a_special_token_even_where_a_merge_or_a_who
 def test_half_a_surrogate_pair_becomes_a_replacement_character(made: dict[str, Tokenizer]) -> None:
     tokenizer = made["smollm"]
     assert tokenizer.decode(encode(tokenizer, "a\ud83d b \ud83d\ude00")) == "a\ufffd b \U0001f600"
+
+
+def test_a_name_whose_models_want_bos_does_without_where_the_file_has_none() -> None:
+    metadata = byte_level("llama-bpe", merges=["t h"])
+    del metadata[f"{K}add_bos_token"]
+    assert Tokenizer.from_metadata(metadata).add_bos
+    del metadata[f"{K}bos_token_id"]
+    tokenizer = Tokenizer.from_metadata(metadata)
+    assert not tokenizer.add_bos
+    assert tokenizer.encode("a", parse_special=True, add_bos=True) == encode(tokenizer, "a")
+
+
+def test_of_a_merge_that_is_listed_twice_the_first_counts() -> None:
+    tokenizer = Tokenizer.from_metadata(byte_level("smollm", merges=["a b", "b c", "a b"]))
+    assert [tokenizer.token_text(token_id) for token_id in encode(tokenizer, "abc")] == ["ab", "c"]
+
+
+@pytest.mark.parametrize("name", ["superbpe", "tiny_aya"])
+def test_a_number_without_end_is_cut_in_time(made: dict[str, Tokenizer], name: str) -> None:
+    start = time.monotonic()
+    assert made[name].decode(encode(made[name], "1" * 60_000)) == "1" * 60_000
+    assert time.monotonic() - start < 10

@@ -105,6 +105,9 @@ def test_characters_that_serve_as_marks_are_kept_where_somebody_wrote_them() -> 
     messages = [Message("user", "\U0010ffff\U0010fffe<|im_end|>\U0010fffd")]
     ids = tokenizer.encode_chat(template, messages)
     assert tokenizer.decode(ids, skip_special=False) == template.render(messages)
+    tools = [{"\U0010ffff<|im_end|>": ["\U0010fffe<|im_end|>"]}]
+    ids = tokenizer.encode_chat(ChatTemplate("{{ tools[0] | tojson }}", bos="", eos=""), [], tools=tools)
+    assert tokenizer.decode(ids) == '{"\U0010ffff<|im_end|>": ["\U0010fffe<|im_end|>"]}'
 
 
 @pytest.mark.parametrize("source", ["{{ bos_token }}" + CHATML, CHATML])
@@ -118,10 +121,8 @@ def test_a_template_that_writes_bos_itself_gets_no_second_one(source: str) -> No
 def test_bos_is_put_before_raw_text_only_where_it_is_asked_for_and_not_there_already() -> None:
     tokenizer = Tokenizer.from_metadata(byte_level("smollm"))
     encode = tokenizer.encode
-    assert encode("a", parse_special=True, add_bos=True) == [
-        tokenizer.bos,
-        *encode("a", parse_special=True, add_bos=False),
-    ]
+    without = encode("a", parse_special=True, add_bos=False)
+    assert encode("a", parse_special=True, add_bos=True) == [tokenizer.bos, *without]
     assert encode(f"{BOS}a", parse_special=True, add_bos=True) == encode(f"{BOS}a", parse_special=True, add_bos=False)
     assert encode(f"{BOS}a", parse_special=False, add_bos=True).count(tokenizer.bos) == 1
 

@@ -96,7 +96,7 @@ def test_a_blank_goes_before_a_text_and_before_what_follows_a_special_token() ->
 
 def test_the_text_of_a_special_token_or_of_a_byte_token_is_ordinary_text() -> None:
     metadata = sentencepiece(space_prefix=False)
-    for half in ("<", ">", "<s", "<0x4", "1>"):
+    for half in ("<", ">", "<s", "<0", "<0x", "<0x4", "1>"):
         metadata[f"{K}tokens"].append(half)
         metadata[f"{K}scores"].append(1.0)
         metadata[f"{K}token_type"].append(NORMAL)

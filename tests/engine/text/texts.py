@@ -1,7 +1,5 @@
 """Texts of many scripts and shapes, on which tokenizers are compared."""
 
-# ruff: noqa: RUF001  (characters that look like others are what they are here for)
-
 from __future__ import annotations
 
 TEXTS = (
