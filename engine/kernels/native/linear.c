@@ -1,9 +1,10 @@
 /* Linear layers straight from the disk layout (CONTRACT.md, sections 4 to 6).
  *
  * The unit of work is a strip: eight weight rows against all n activation rows, giving [n][8] results. For few activation rows a
- * strip is done row by row, the eight lanes being eight units. For many, its codes are unpacked once into a tile that
- * interleaves neighbouring input pairs of the eight rows, so that one multiply-add against a broadcast pair gives eight
- * rows' sums; the eight lanes are then eight accumulators. Both add the same terms to the same lanes in the same order.
+ * strip is done row by row, so that memory is read in one stream; a vector then holds eight units, which are the contract's eight
+ * lanes. For many, its codes are unpacked once into a tile that interleaves neighbouring input pairs of the eight rows, so that one
+ * multiply-add against a broadcast pair gives eight rows' sums; the lanes are then eight vectors. Both add the same terms to
+ * the same lanes in the same order.
  */
 #include "encodings.h"
 #include "millstream.h"
@@ -20,31 +21,71 @@ enum { TOKENS = 4 };
 
 /* ---- one weight row, one activation row ---- */
 
-INLINE i32x8 unit_dot(packed_encoding e, const uint8_t *row, const int16_t *q, int64_t u) {
-    i16x16 codes[2];
-    e.codes(row, u, codes);
-    return i16_dot(i16_dot((i32x8){0}, codes[0], i16_load(q + u * UNIT)), codes[1], i16_load(q + u * UNIT + 16));
+typedef struct {
+    octet_activations bytes;
+    const float *s;
+    const int32_t *sums;
+} activation_row;
+
+INLINE activation_row row_of(activations a, int64_t row) {
+    const int64_t bytes = row * (a.units / OCTET + 1) * OCTET_BYTES;
+    return (activation_row){{a.q + row * a.columns, a.low + bytes, a.high + bytes}, a.s + row * a.units, a.sums + row * a.units};
 }
 
-INLINE float row_dot(packed_encoding e, const uint8_t *row, const int16_t *q, const float *s, const int32_t *sums, int64_t units) {
-    f8 lanes = f8_set(0.0f), scale, minimum;
-    int64_t u = 0;
-    for (; u + 8 <= units; u += 8) {
+INLINE i32x8 unit_dot(packed_encoding e, const uint8_t *p, const int16_t *q) {
+    i16x16 codes[2];
+    e.codes(p, codes);
+    return i16_dot(i16_dot((i32x8){0}, codes[0], i16_load(q)), codes[1], i16_load(q + 16));
+}
+
+/* The terms of the eight units from p on, the activations standing at unit u and their bytes at octet o. */
+INLINE void octet_terms(packed_encoding e, const uint8_t *p, activation_row x, int64_t u, int64_t o, f8 *term, f8 *minimum_term) {
+    const octet_activations at = {x.bytes.q + u * UNIT, x.bytes.low + o * OCTET_BYTES, x.bytes.high + o * OCTET_BYTES};
+    const f8 step = f8_load(x.s + u);
+    f8 scale, minimum;
+    i32x8 dots;
+    if (e.dots) {
+        dots = e.dots(p, at);
+    } else {
         i32x8 part[8];
-        for (int i = 0; i < 8; i++) part[i] = unit_dot(e, row, q, u + i);
-        const f8 step = f8_load(s + u);
-        e.scales(row, u, 8, &scale, &minimum);
-        lanes = lanes + (scale * step) * f8_from_i32(i32_sums(part));
-        if (e.has_minimum) lanes = lanes + (minimum * step) * f8_from_i32(i32_load(sums + u));
+        for (int i = 0; i < 8; i++) part[i] = unit_dot(e, p + i * e.unit_bytes, at.q + i * UNIT);
+        dots = i32_sums(part);
     }
-    float rest[8];
-    f8_store(rest, lanes);
-    for (int lane = 0; u < units; u++, lane++) {
-        e.scales(row, u, 1, &scale, &minimum);
-        rest[lane] += (scale[0] * s[u]) * (float)i32_sum(unit_dot(e, row, q, u));
-        if (e.has_minimum) rest[lane] += (minimum[0] * s[u]) * (float)sums[u];
+    e.scales(p, 8, &scale, &minimum);
+    *term = (scale * step) * f8_from_i32(dots);
+    *minimum_term = (minimum * step) * f8_from_i32(i32_load(x.sums + u));
+}
+
+/* A row of fewer than eight units. */
+INLINE float short_row_dot(packed_encoding e, const uint8_t *p, activation_row x, int64_t units) {
+    float lanes[8] = {0};
+    for (int64_t u = 0; u < units; u++) {
+        f8 scale, minimum;
+        e.scales(p + u * e.unit_bytes, 1, &scale, &minimum);
+        lanes[u] += (scale[0] * x.s[u]) * (float)i32_sum(unit_dot(e, p + u * e.unit_bytes, x.bytes.q + u * UNIT));
+        if (e.has_minimum) lanes[u] += (minimum[0] * x.s[u]) * (float)x.sums[u];
     }
-    return f8_tree(f8_load(rest));
+    return f8_tree(f8_load(lanes));
+}
+
+INLINE float row_dot(packed_encoding e, const uint8_t *p, activation_row x, int64_t units) {
+    if (units < OCTET) return short_row_dot(e, p, x, units);
+    const int rest = (int)(units % OCTET);
+    f8 lanes = f8_set(0.0f), term, minimum_term;
+    int64_t u = 0;
+    for (; u + OCTET <= units; u += OCTET) {
+        octet_terms(e, p + u * e.unit_bytes, x, u, u / OCTET, &term, &minimum_term);
+        lanes = lanes + term;
+        if (e.has_minimum) lanes = lanes + minimum_term;
+    }
+    if (rest) {
+        /* The last eight units again: those already added become +0, which changes no lane, and the others turn to their lanes. */
+        octet_terms(e, p + (units - OCTET) * e.unit_bytes, x, units - OCTET, units / OCTET, &term, &minimum_term);
+        const i32x8 lane = {0, 1, 2, 3, 4, 5, 6, 7}, mask = lane < rest;
+        lanes = lanes + (f8)(mask & (i32x8)f8_rotate(term, rest));
+        if (e.has_minimum) lanes = lanes + (f8)(mask & (i32x8)f8_rotate(minimum_term, rest));
+    }
+    return f8_tree(lanes);
 }
 
 /* ---- eight weight rows, many activation rows ---- */
@@ -78,7 +119,7 @@ INLINE void unpack_tile(packed_encoding e, const ms_weight *w, int64_t first, in
         i32x8 pairs[2][8];
         for (int r = 0; r < 8; r++) {
             i16x16 codes[2] = {{0}, {0}};
-            if (r < rows) e.codes(row + r * w->row_bytes, u, codes);
+            if (r < rows) e.codes(row + r * w->row_bytes + u * e.unit_bytes, codes);
             pairs[0][r] = (i32x8)codes[0];
             pairs[1][r] = (i32x8)codes[1];
         }
@@ -92,7 +133,7 @@ INLINE void unpack_tile(packed_encoding e, const ms_weight *w, int64_t first, in
         f8 scale[8], minimum[8];
         for (int r = 0; r < 8; r++) {
             scale[r] = minimum[r] = f8_set(0.0f);
-            if (r < rows) e.scales(row + r * w->row_bytes, u, count, &scale[r], &minimum[r]);
+            if (r < rows) e.scales(row + r * w->row_bytes + u * e.unit_bytes, count, &scale[r], &minimum[r]);
         }
         transpose((i32x8 *)scale);
         memcpy(t.scale + u, scale, (size_t)count * sizeof(f8));
@@ -114,7 +155,7 @@ INLINE void tile_dot(packed_encoding e, tile t, activations a, int64_t row, int 
     const int16_t *q = a.q + row * a.columns;
     const float *s = a.s + row * a.units;
     const int32_t *sums = a.sums + row * a.units;
-    f8 lanes[8][TOKENS];
+    f8 lanes[TOKENS][8];
     for (int lane = 0; lane < 8; lane++) {
         f8 total[TOKENS];
         for (int k = 0; k < tokens; k++) total[k] = f8_set(0.0f);
@@ -132,12 +173,11 @@ INLINE void tile_dot(packed_encoding e, tile t, activations a, int64_t row, int 
                 if (e.has_minimum) total[k] = total[k] + (t.minimum[u] * step) * (float)sums[k * a.units + u];
             }
         }
-        for (int k = 0; k < tokens; k++) lanes[lane][k] = total[k];
+        for (int k = 0; k < tokens; k++) lanes[k][lane] = total[k];
     }
     for (int k = 0; k < tokens; k++) {
-        f8 even = (lanes[0][k] + lanes[4][k]) + (lanes[2][k] + lanes[6][k]);
-        f8 odd = (lanes[1][k] + lanes[5][k]) + (lanes[3][k] + lanes[7][k]);
-        f8_store(out[row + k], even + odd);
+        const f8 *l = lanes[k];
+        f8_store(out[row + k], ((l[0] + l[4]) + (l[2] + l[6])) + ((l[1] + l[5]) + (l[3] + l[7])));
     }
 }
 
@@ -146,9 +186,7 @@ INLINE void packed_strip(packed_encoding e, const ms_weight *w, int64_t first, i
     const int64_t units = a.columns / UNIT;
     if (n < TILE_FROM) {
         for (int64_t row = 0; row < n; row++)
-            for (int r = 0; r < rows; r++)
-                out[row][r] = row_dot(e, w->data + (first + r) * w->row_bytes, a.q + row * a.columns, a.s + row * a.units,
-                                      a.sums + row * a.units, units);
+            for (int r = 0; r < rows; r++) out[row][r] = row_dot(e, w->data + (first + r) * w->row_bytes, row_of(a, row), units);
         return;
     }
     tile t = {(int16_t *)scratch, (f8 *)(scratch + a.columns * 16), (f8 *)(scratch + a.columns * 16) + units};
@@ -290,12 +328,17 @@ static int run(ms_pool *pool, linear_job *job) {
     if (packed) {
         activations *a = &job->a;
         a->columns = columns;
-        a->units = (columns / 32 + 7) / 8 * 8;
-        char *memory = pool_scratch(pool, 0, n * (columns * 2 + a->units * 8) + 128);
+        a->units = columns / UNIT;
+        const int64_t bytes = n < TILE_FROM && a->units >= OCTET ? n * (a->units / OCTET + 1) * OCTET_BYTES : 0;
+        char *memory = pool_scratch(pool, 0, n * (columns * 2 + a->units * 8) + 2 * bytes);
         if (!memory) return MS_NO_MEMORY;
         a->q = (int16_t *)memory;
-        a->s = (float *)(memory + (n * columns * 2 + 63) / 64 * 64);
+        a->s = (float *)(a->q + n * columns);
         a->sums = (int32_t *)(a->s + n * a->units);
+        if (bytes) {
+            a->low = (int8_t *)(a->sums + n * a->units);
+            a->high = a->low + bytes;
+        }
         pool_run(pool, quantise_task, job, n, n < 8 ? n : 8);
     }
     job->result_bytes = n * STRIP * (int64_t)sizeof(float);

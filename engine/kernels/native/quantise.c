@@ -38,15 +38,27 @@ static void quantise_block(const float *x, int16_t *q, float *scale, int32_t *su
     *scale = s;
 }
 
+static void split_octet(const int16_t *q, int8_t *low, int8_t *high) {
+    for (int unit = 0; unit < OCTET; unit++)
+        for (int k = 0; k < 8; k++)
+            for (int i = 0; i < 4; i++) {
+                const int16_t value = q[unit * 32 + 4 * k + i];
+                const int at = (k * OCTET + unit) * 4 + i;
+                low[at] = (int8_t)value;
+                high[at] = (int8_t)((value - low[at]) >> 8);
+            }
+}
+
 void quantise_rows(const float *x, activations a, int64_t first, int64_t last) {
+    const int64_t octets = a.units / OCTET;
     for (int64_t row = first; row < last; row++) {
-        for (int64_t u = 0; u < a.columns / 32; u++)
-            quantise_block(x + row * a.columns + 32 * u, a.q + row * a.columns + 32 * u, a.s + row * a.units + u,
-                           a.sums + row * a.units + u);
-        for (int64_t u = a.columns / 32; u < a.units; u++) {
-            a.s[row * a.units + u] = 0.0f;
-            a.sums[row * a.units + u] = 0;
-        }
+        int16_t *q = a.q + row * a.columns;
+        for (int64_t u = 0; u < a.units; u++)
+            quantise_block(x + row * a.columns + 32 * u, q + 32 * u, a.s + row * a.units + u, a.sums + row * a.units + u);
+        if (!a.low) continue;
+        int8_t *low = a.low + row * (octets + 1) * OCTET_BYTES, *high = a.high + row * (octets + 1) * OCTET_BYTES;
+        for (int64_t o = 0; o <= octets; o++)
+            split_octet(q + (o < octets ? o * OCTET : a.units - OCTET) * 32, low + o * OCTET_BYTES, high + o * OCTET_BYTES);
     }
 }
 

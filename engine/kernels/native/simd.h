@@ -24,6 +24,7 @@ typedef int32_t i32x8 __attribute__((vector_size(32)));  /* eight int32 */
 typedef int16_t i16x16 __attribute__((vector_size(32))); /* sixteen int16 */
 typedef int8_t i8x16 __attribute__((vector_size(16)));   /* sixteen int8 */
 typedef uint8_t u8x16 __attribute__((vector_size(16)));  /* sixteen uint8 */
+typedef uint8_t u8x32 __attribute__((vector_size(32)));  /* thirty-two uint8 */
 typedef _Float16 h8 __attribute__((vector_size(16)));    /* eight float16 */
 
 INLINE f8 f8_load(const float *p) {
@@ -69,6 +70,18 @@ INLINE float f8_tree(f8 v) {
     return quarter[0] + quarter[1];
 }
 
+/* out[i] = v[(i - by) mod 8] */
+INLINE f8 f8_rotate(f8 v, int by) {
+#if defined(__AVX2__)
+    const i32x8 at = ((i32x8){0, 1, 2, 3, 4, 5, 6, 7} - by) & 7;
+    return (f8)_mm256_permutevar8x32_ps((__m256)v, (__m256i)at);
+#else
+    f8 out;
+    for (int i = 0; i < 8; i++) out[i] = v[(i - by) & 7];
+    return out;
+#endif
+}
+
 /* Sixteen int16 products summed in neighbouring pairs: eight int32 added to sum. */
 INLINE i32x8 i16_dot(i32x8 sum, i16x16 a, i16x16 b) {
 #if defined(__AVX512VNNI__) && defined(__AVX512VL__)
@@ -107,6 +120,57 @@ INLINE int32_t i32_sum(i32x8 v) {
 
 INLINE i16x16 i16_from_i8(i8x16 v) { return __builtin_convertvector(v, i16x16); }
 INLINE i16x16 i16_from_u8(u8x16 v) { return __builtin_convertvector(v, i16x16); }
+
+INLINE u8x32 i8_load(const int8_t *p) {
+    u8x32 v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+/* Running sums of codes 0 … 15 times q, q split into bytes. Each of the eight results takes four codes a call, at most eight
+ * calls: without VNNI the sums are int16, and 8 * 2 * 15 * 128 still fits. */
+#if defined(__AVX512VNNI__) && defined(__AVX512VL__)
+typedef struct {
+    i32x8 low, high;
+} byte_sums;
+INLINE void bytes_add(byte_sums *s, u8x32 codes, const int8_t *low, const int8_t *high) {
+    s->low = (i32x8)_mm256_dpbusd_epi32((__m256i)s->low, (__m256i)codes, (__m256i)i8_load(low));
+    s->high = (i32x8)_mm256_dpbusd_epi32((__m256i)s->high, (__m256i)codes, (__m256i)i8_load(high));
+}
+INLINE i32x8 bytes_total(byte_sums s) { return s.low + (s.high << 8); }
+#elif defined(__AVX2__)
+typedef struct {
+    i16x16 low, high;
+} byte_sums;
+INLINE void bytes_add(byte_sums *s, u8x32 codes, const int8_t *low, const int8_t *high) {
+    s->low += (i16x16)_mm256_maddubs_epi16((__m256i)codes, (__m256i)i8_load(low));
+    s->high += (i16x16)_mm256_maddubs_epi16((__m256i)codes, (__m256i)i8_load(high));
+}
+INLINE i32x8 bytes_total(byte_sums s) {
+    const __m256i low = _mm256_madd_epi16((__m256i)s.low, _mm256_set1_epi16(1));
+    return (i32x8)low + (i32x8)_mm256_madd_epi16((__m256i)s.high, _mm256_set1_epi16(256));
+}
+#endif
+
+/* Four 32-bit words from each of eight places that lie `stride` bytes apart: out[k] holds word k of all eight. */
+INLINE void gather_words(const uint8_t *p, int64_t stride, i32x8 out[4]) {
+    typedef int32_t i32x4 __attribute__((vector_size(16)));
+    i32x8 pair[4], half[4];
+    for (int i = 0; i < 4; i++) {
+        i32x4 a, b;
+        memcpy(&a, p + i * stride, 16);
+        memcpy(&b, p + (i + 4) * stride, 16);
+        pair[i] = __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7);
+    }
+    for (int i = 0; i < 4; i += 2) {
+        half[i] = __builtin_shufflevector(pair[i], pair[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+        half[i + 1] = __builtin_shufflevector(pair[i], pair[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+    }
+    for (int i = 0; i < 2; i++) {
+        out[2 * i] = __builtin_shufflevector(half[i], half[i + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+        out[2 * i + 1] = __builtin_shufflevector(half[i], half[i + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+    }
+}
 
 /* The contract's exp (CONTRACT.md, section 3). */
 INLINE f8 f8_exp(f8 x) {
