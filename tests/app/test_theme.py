@@ -7,7 +7,7 @@ from dataclasses import fields
 
 import pytest
 
-from app.theme import Theme, Type, load_theme, theme_names
+from app.theme import Theme, TypeScale, load_theme, theme_names
 
 AA_TEXT = 4.5
 AA_SIGNS = 3.0
@@ -72,6 +72,12 @@ def test_signs_can_be_seen(name: str, role: str, ground: str) -> None:
 
 
 def test_all_sizes_follow_the_body() -> None:
-    assert (Type().small, Type().body, Type().title, Type().display, Type().line_height) == (13, 15, 18, 24, 22)
-    assert Type(30).small == 26
-    assert Type(30).line_height == 45
+    assert (TypeScale().small, TypeScale().body, TypeScale().title, TypeScale().display, TypeScale().line_height) == (
+        13,
+        15,
+        18,
+        24,
+        22,
+    )
+    assert TypeScale(30).small == 26
+    assert TypeScale(30).line_height == 45

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from app.throttle import Every, Rate, Throttle
 
 
@@ -47,7 +49,7 @@ def test_a_thousand_calls_a_second_run_25_times_a_second_and_the_last_is_not_los
         clock.now = due
         call.fire()
     assert 24 <= len(runs) <= 27
-    assert all(after - before > 0.0399 for before, after in zip(runs, runs[1:], strict=False))
+    assert all(after - before > 0.0399 for before, after in pairwise(runs))
     assert runs[-1] >= last_call
 
 

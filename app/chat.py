@@ -1,0 +1,211 @@
+"""The conversation in hand: between the person, who writes, stops and begins anew, and the engine, which answers."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from PySide6.QtCore import QObject, Signal
+from PySide6.QtWidgets import QStackedWidget
+
+from app.bridge import Bridge
+from app.composer import Composer
+from app.conversation import Conversation
+from app.model_bar import ModelBar, speed
+from app.naming import display_name
+from app.requests import (
+    Answer,
+    AnswerFailed,
+    Fetching,
+    LoadCancelled,
+    Loaded,
+    LoadFailed,
+    Loading,
+    Notice,
+    Unloaded,
+)
+from app.session import Exchange, Session
+from app.start_panel import StartPanel
+from engine.types import Event, Finished, PrefillProgress, Reasoning, Settings, Text
+
+ChatState = Literal["no model", "fetching", "loading", "failed", "ready", "answering"]
+
+
+class Chat(QObject):
+    """Turns what the person does into requests, and notices into what the person sees.
+
+    `answering` lasts until the engine says that it has stopped, not until the person asks it to.
+    """
+
+    state_changed = Signal(str)
+
+    def __init__(
+        self,
+        bridge: Bridge,
+        model_bar: ModelBar,
+        start: StartPanel,
+        conversation: Conversation,
+        composer: Composer,
+        pages: QStackedWidget,
+    ) -> None:
+        super().__init__(pages)
+        self.session = Session()
+        self.settings = Settings()
+        self.state: ChatState = "no model"
+        self._model = ""
+        self._loaded: Loaded | None = None
+        self._bridge = bridge
+        self._model_bar = model_bar
+        self._start = start
+        self._conversation = conversation
+        self._composer = composer
+        self._pages = pages
+
+        bridge.notice.connect(self._on_notice)
+        composer.sent.connect(self.send)
+        composer.stopped.connect(self.stop)
+        start.example.connect(self.send)
+        start.load.connect(self.load_again)
+        start.cancel.connect(self.cancel_load)
+        conversation.retry.connect(self.retry)
+        conversation.new_chat.connect(self.new_chat)
+        model_bar.new_chat.connect(self.new_chat)
+
+    def load(self, model: str) -> None:
+        """Fetch where needed, and load, in the background."""
+        self._model = model
+        self._loaded = None
+        self._model_bar.show_no_model(self.tr("Loading…"))
+        self._start.show_loading()
+        self._set_state("loading")
+        self._bridge.load(model)
+
+    def load_again(self) -> None:
+        self.load(self._model)
+
+    def cancel_load(self) -> None:
+        self._start.show_cancelling()
+        self._bridge.cancel()
+
+    def send(self, text: str) -> None:
+        """Ask, if there is a model and it is idle."""
+        if self.state != "ready" or self._loaded is None:
+            return
+        exchange = self.session.ask(text)
+        self._conversation.add_exchange(text, display_name(self._loaded.info))
+        self._pages.setCurrentWidget(self._conversation)
+        self._composer.draft.setFocus()
+        self._model_bar.begin_reply()
+        self._set_state("answering")
+        self._bridge.ask(exchange.request_id, self.session.messages(), self.settings)
+
+    def stop(self) -> None:
+        """Stop the reply. What there is of it stays, and stays part of the conversation."""
+        if self.state == "answering":
+            self._composer.show_stopping()
+            self._bridge.cancel()
+
+    def retry(self) -> None:
+        """Ask the newest question again."""
+        if self.state == "ready":
+            prompt = self.session.withdraw()
+            self._conversation.remove_exchange()
+            self.send(prompt)
+
+    def new_chat(self) -> None:
+        self.stop()
+        self.session.clear()
+        self._conversation.clear()
+        self._composer.show_context(0, 0)
+        self._pages.setCurrentWidget(self._start)
+        self._composer.draft.setFocus()
+
+    def _on_notice(self, notice: Notice) -> None:
+        match notice:
+            case Fetching():
+                self._set_state("fetching")
+                self._start.show_fetching(notice)
+            case Loading():
+                self._set_state("loading")
+                self._start.show_loading(notice)
+            case Loaded():
+                self._loaded = notice
+                self._model_bar.show_model(notice)
+                self._start.show_invitation()
+                self._set_state("ready")
+            case LoadCancelled() | Unloaded():
+                self._no_model()
+            case LoadFailed():
+                self._model_bar.show_no_model()
+                self._start.show_failed(notice.sentence)
+                self._set_state("failed")
+            case Answer():
+                self._on_event(self.session.open_exchange(notice.request_id), notice.event)
+            case AnswerFailed():
+                self._on_failure(self.session.open_exchange(notice.request_id), notice)
+
+    def _no_model(self) -> None:
+        self._loaded = None
+        self._model_bar.show_no_model()
+        self._start.show_no_model(self._model)
+        self._set_state("no model")
+
+    def _on_event(self, exchange: Exchange | None, event: Event) -> None:
+        """`exchange` is None for a reply that the person has turned away from: only its end matters."""
+        reply = self._conversation.reply
+        if exchange is not None and reply is not None:
+            match event:
+                case PrefillProgress():
+                    percent = 100 * event.done // max(event.total, 1)
+                    what = self.tr("Reading the conversation · {percent} %").format(percent=percent)
+                    reply.set_activity(what, event.done, event.total)
+                case Reasoning():
+                    exchange.add_reasoning(event.text)
+                    reply.set_activity(self.tr("Thinking…"), 0, 0)
+                    self._model_bar.piece_arrived()
+                case Text():
+                    exchange.add_text(event.text)
+                    reply.stream(event.text)
+                    self._model_bar.piece_arrived()
+                case Finished():
+                    exchange.finish(event)
+                    reply.finish(*self._ending(event))
+                    self._composer.show_context(*self._context(event))
+        if isinstance(event, Finished):
+            self._model_bar.end_reply(event.timings.decode_tok_s)
+            self._set_state("ready")
+
+    def _on_failure(self, exchange: Exchange | None, notice: AnswerFailed) -> None:
+        reply = self._conversation.reply
+        if exchange is not None and reply is not None:
+            exchange.fail(notice.sentence)
+            reply.fail(notice.sentence, notice.needs_new_chat)
+        self._model_bar.end_reply(0.0)
+        self._set_state("ready")
+
+    def _context(self, finished: Finished) -> tuple[int, int]:
+        used = finished.usage.prompt_tokens + finished.usage.completion_tokens
+        return used, self._loaded.context_length if self._loaded else 0
+
+    def _ending(self, finished: Finished) -> tuple[str, str]:
+        """The line below a reply, and its tooltip."""
+        why = {
+            "stop": "",
+            "length": self.tr("Ended at the length limit"),
+            "context": self.tr("Ended: the context is full. Begin a new chat to go on."),
+            "cancelled": self.tr("Stopped"),
+        }[finished.reason]
+        usage, timings = finished.usage, finished.timings
+        tokens = usage.completion_tokens
+        count = self.tr("1 token") if tokens == 1 else self.tr("{n} tokens").format(n=tokens) if tokens else ""
+        rate = speed(timings.decode_tok_s) if timings.decode_tok_s else ""
+        details = self.tr(
+            "First word after {first:.2f} s. Read {prompt} tokens, {cached} of them kept from before."
+        ).format(first=timings.first_token_s, prompt=usage.prompt_tokens, cached=usage.cached_tokens)
+        return " · ".join(part for part in (why, count, rate) if part), details
+
+    def _set_state(self, state: ChatState) -> None:
+        if state != self.state:
+            self.state = state
+            self._composer.set_ready(state in ("ready", "answering"))
+            self._composer.set_busy(state == "answering")
+            self.state_changed.emit(state)

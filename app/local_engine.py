@@ -1,0 +1,35 @@
+"""The engine in this process: find the model or fetch it, then load it."""
+
+from __future__ import annotations
+
+from app.engine_protocol import ChatEngine
+from app.requests import Fetching, Loading, Report
+from engine.cancel import Cancel
+from engine.types import Budgets
+
+STARTER = "starter"
+
+
+def load_local(model: str, report: Report, cancel: Cancel, budgets: Budgets | None = None) -> ChatEngine:
+    """The `EngineLoader` of the program. `model` is a path, "starter", or a name in the library.
+
+    What it needs is imported here, in the engine's thread, so that the window need not wait for it.
+    """
+    from engine import Engine
+    from registry import starter
+    from registry.library import Library
+
+    library = Library.default()
+    if model == STARTER:
+        path = starter.ensure(
+            library, lambda progress: report(Fetching(progress.what, progress.done, progress.total)), cancel
+        )
+    else:
+        path = library.resolve(model)
+    report(Loading("Opening the model", 0, 0))
+    return Engine.load(
+        path,
+        budgets,
+        progress=lambda progress: report(Loading(progress.what, progress.done, progress.total)),
+        cancel=cancel,
+    )

@@ -1,0 +1,123 @@
+"""The bar above the conversation: which model answers, whether it fits, how fast it is and what it takes."""
+
+from __future__ import annotations
+
+import psutil
+from PySide6.QtCore import QLocale, QSize, Qt, Signal
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QToolButton
+
+from app.elided_label import ElidedLabel
+from app.icons import icon
+from app.look import Look, label, set_property
+from app.naming import display_name, main_encoding
+from app.requests import Loaded
+from app.throttle import Every, Rate
+from engine.units import human_bytes
+
+GAUGE_INTERVAL_S = 1.0
+NARROW = 560
+TIGHT = 0.05
+"""Less than this share of the machine's memory left free is tight."""
+
+
+class ModelBar(QFrame):
+    """The gauges move at most once a second, and only when something arrives: there is no timer."""
+
+    new_chat = Signal()
+
+    def __init__(self, look: Look) -> None:
+        super().__init__()
+        self._process = psutil.Process()
+        self._gauge = Every(GAUGE_INTERVAL_S)
+        self._rate = Rate()
+        self.setObjectName("modelBar")
+        self.setFixedHeight(52)
+
+        self.new_chat_button = QToolButton()
+        self.new_chat_button.setIconSize(QSize(20, 20))
+        self.new_chat_button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self.new_chat_button.setText(self.tr("New chat"))
+        self.new_chat_button.setToolTip(self.tr("New chat (Ctrl+N)"))
+        self.new_chat_button.setAccessibleName(self.tr("New chat"))
+        self.new_chat_button.clicked.connect(self.new_chat)
+
+        self._name = ElidedLabel()
+        self._fit = label(level="small", tone="muted")
+        self._speed = label(level="small", tone="muted")
+        self._memory = label(level="small", tone="muted")
+
+        row = QHBoxLayout(self)
+        row.setContentsMargins(12, 0, 16, 0)
+        row.setSpacing(16)
+        row.addWidget(self.new_chat_button)
+        row.addWidget(self._name)
+        row.addWidget(self._fit)
+        row.addStretch(1)
+        row.addWidget(self._speed)
+        row.addWidget(self._memory)
+        self.apply_look(look)
+        self.show_no_model()
+
+    def show_no_model(self, text: str = "") -> None:
+        self._name.setText(text or self.tr("No model"))
+        self._name.setToolTip("")
+        set_property(self._name, "tone", "muted")
+        for gauge in (self._fit, self._speed, self._memory):
+            gauge.clear()
+
+    def show_model(self, loaded: Loaded) -> None:
+        info = loaded.info
+        self._name.setText(" · ".join(part for part in (display_name(info), main_encoding(info)) if part))
+        self._name.setToolTip(f"{info.name}\n{info.path}")
+        set_property(self._name, "tone", "")
+        tight = loaded.free_bytes < TIGHT * loaded.machine_bytes
+        self._fit.setText(self.tr("memory is tight") if tight else self.tr("fits memory"))
+        set_property(self._fit, "tone", "warn" if tight else "muted")
+        self._fit.setToolTip(
+            self.tr("Weights {weights}, conversation {kv}, working memory {work}; this machine has {machine}").format(
+                weights=human_bytes(loaded.memory.weights),
+                kv=human_bytes(loaded.memory.kv),
+                work=human_bytes(loaded.memory.activations),
+                machine=human_bytes(loaded.machine_bytes),
+            )
+        )
+        self._show_memory()
+
+    def begin_reply(self) -> None:
+        self._rate = Rate()
+
+    def piece_arrived(self) -> None:
+        """A piece of a reply came: about a token."""
+        self._rate.arrived()
+        if self.isVisible() and self._gauge.due():
+            self._show_speed(self._rate.per_second)
+            self._show_memory()
+
+    def end_reply(self, tok_s: float) -> None:
+        """`tok_s` is what the engine itself measured; 0.0 where there was nothing to measure."""
+        self._show_speed(tok_s or None)
+        self._show_memory()
+
+    def apply_look(self, look: Look) -> None:
+        self.new_chat_button.setIcon(icon("new-chat", 20, look.theme.text))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        narrow = self.width() < NARROW
+        self._fit.setHidden(narrow)
+        self.new_chat_button.setToolButtonStyle(
+            Qt.ToolButtonStyle.ToolButtonIconOnly if narrow else Qt.ToolButtonStyle.ToolButtonTextBesideIcon
+        )
+
+    def _show_speed(self, tok_s: float | None) -> None:
+        self._speed.setText("" if tok_s is None else speed(tok_s))
+        self._speed.setToolTip(self.tr("Tokens a second, in the newest reply"))
+
+    def _show_memory(self) -> None:
+        self._memory.setText(human_bytes(self._process.memory_info().rss))
+        self._memory.setToolTip(self.tr("Memory that Millstream takes"))
+
+
+def speed(tok_s: float) -> str:
+    return f"{QLocale().toString(tok_s, 'f', 1)} tok/s"

@@ -1,0 +1,23 @@
+"""Where the window keeps what is its own. Models have a folder of theirs (`registry.library`)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from platformdirs import user_config_path, user_log_path
+
+
+def settings_file() -> Path:
+    """Size and place of the window: in `$MILLSTREAM_HOME`, else where the system keeps configuration."""
+    return (_home() or user_config_path("millstream", appauthor=False)) / "window.ini"
+
+
+def log_file() -> Path:
+    home = _home()
+    return (home / "logs" if home else user_log_path("millstream", appauthor=False)) / "millstream.log"
+
+
+def _home() -> Path | None:
+    home = os.environ.get("MILLSTREAM_HOME")
+    return Path(home).expanduser() if home else None

@@ -1,0 +1,99 @@
+"""What crosses between the window and the engine's thread: requests one way, notices the other. Plain data only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine.types import Event, MemoryUse, Message, ModelInfo, Settings
+
+
+@dataclass(frozen=True)
+class LoadModel:
+    """Load a model in place of the present one. `model` is a path, "starter", or a name in the library."""
+
+    model: str
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Answer the last of `messages`. Every notice about it carries its `request_id`."""
+
+    request_id: int
+    messages: tuple[Message, ...]
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class Unload:
+    """Let go of the model and its memory."""
+
+
+Request = LoadModel | Ask | Unload
+
+
+@dataclass(frozen=True)
+class Fetching:
+    """The model is on its way to the library: `done` of `total` bytes of that work; `what` names the step."""
+
+    what: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Loading:
+    """The model is being put into memory; `what` names the step; `total` is 0 where there is nothing to measure."""
+
+    what: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Loaded:
+    info: ModelInfo
+    context_length: int
+    memory: MemoryUse
+    machine_bytes: int
+    """The memory that this machine has."""
+    free_bytes: int
+    """What of it is still free, with the model loaded."""
+
+
+@dataclass(frozen=True)
+class LoadCancelled:
+    pass
+
+
+@dataclass(frozen=True)
+class LoadFailed:
+    """`sentence` says what is wrong and what to do."""
+
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Unloaded:
+    pass
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One event of the reply to a request."""
+
+    request_id: int
+    event: Event
+
+
+@dataclass(frozen=True)
+class AnswerFailed:
+    """The reply ended in an error. `needs_new_chat`: the same question would fail again in this conversation."""
+
+    request_id: int
+    sentence: str
+    needs_new_chat: bool = False
+
+
+Notice = Fetching | Loading | Loaded | LoadCancelled | LoadFailed | Unloaded | Answer | AnswerFailed
+Report = Callable[[Fetching | Loading], None]

@@ -1,0 +1,119 @@
+"""What runs in the engine's thread: it owns the engine, takes requests, and answers with notices."""
+
+from __future__ import annotations
+
+import logging
+
+import psutil
+from PySide6.QtCore import QObject, Signal, Slot
+
+from app.engine_protocol import ChatEngine, EngineLoader
+from app.places import log_file
+from app.requests import (
+    Answer,
+    AnswerFailed,
+    Ask,
+    Fetching,
+    LoadCancelled,
+    Loaded,
+    LoadFailed,
+    Loading,
+    LoadModel,
+    Notice,
+    Request,
+    Unload,
+    Unloaded,
+)
+from app.throttle import Every
+from engine.cancel import Cancel, Cancelled
+from engine.errors import ContextError, MillstreamError
+from engine.types import Finished, PrefillProgress
+
+log = logging.getLogger(__name__)
+
+PROGRESS_INTERVAL_S = 0.05
+
+
+class Worker(QObject):
+    """Handles one request at a time, in the order of their arrival."""
+
+    notice = Signal(object)
+
+    def __init__(self, load: EngineLoader) -> None:
+        super().__init__()
+        self._load_engine = load
+        self._engine: ChatEngine | None = None
+        self._progress = Every(PROGRESS_INTERVAL_S)
+
+    @Slot(object, object)
+    def handle(self, request: Request, cancel: Cancel) -> None:
+        match request:
+            case LoadModel():
+                self._say(self._load(request, cancel))
+            case Ask():
+                self._answer(request, cancel)
+            case Unload():
+                self._unload()
+                self._say(Unloaded())
+
+    @Slot()
+    def shut_down(self) -> None:
+        """Let go of the model, then of the thread."""
+        self._unload()
+        self.thread().quit()
+
+    def _load(self, request: LoadModel, cancel: Cancel) -> Notice:
+        try:
+            self._unload()
+            cancel.check()
+            self._engine = self._load_engine(request.model, self._report, cancel)
+            machine = psutil.virtual_memory()
+            return Loaded(
+                info=self._engine.info,
+                context_length=self._engine.context_length,
+                memory=self._engine.memory,
+                machine_bytes=machine.total,
+                free_bytes=machine.available,
+            )
+        except Cancelled:
+            return LoadCancelled()
+        except BaseException as error:  # a panic in a library written in Rust is not an Exception
+            return LoadFailed(self._sentence(error))
+
+    def _answer(self, request: Ask, cancel: Cancel) -> None:
+        try:
+            if self._engine is None:
+                raise MillstreamError(self.tr("No model is loaded."))
+            events = self._engine.chat(request.messages, request.settings, cancel=cancel)
+            finished = False
+            for event in events:
+                if isinstance(event, PrefillProgress) and event.done < event.total and not self._progress.due():
+                    continue
+                finished = isinstance(event, Finished)
+                self._say(Answer(request.request_id, event))
+            if not finished:
+                raise RuntimeError("the reply ended without a Finished event")
+        except BaseException as error:
+            self._say(AnswerFailed(request.request_id, self._sentence(error), isinstance(error, ContextError)))
+
+    def _unload(self) -> None:
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
+
+    def _report(self, progress: Fetching | Loading) -> None:
+        if progress.done >= progress.total or self._progress.due():
+            self._say(progress)
+
+    def _sentence(self, error: BaseException) -> str:
+        """What the person is told. A fault of ours is one plain sentence to them, and a traceback in the log."""
+        if isinstance(error, MillstreamError):
+            log.info("%s: %s", type(error).__name__, error)
+            return str(error)
+        log.error("a fault in the engine's thread", exc_info=error)
+        return self.tr(
+            "Something went wrong inside Millstream. Trying again may help; what happened stands in {log}."
+        ).format(log=log_file())
+
+    def _say(self, notice: Notice) -> None:
+        self.notice.emit(notice)

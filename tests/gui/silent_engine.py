@@ -1,0 +1,49 @@
+"""An engine that says nothing until it is stopped: for windows whose engine is in the middle of its work."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+
+from app.requests import Report
+from engine.cancel import Cancel
+from engine.types import Event, Finished, MemoryUse, Message, ModelInfo, Settings, Timings, Usage
+
+
+class SilentEngine:
+    info = ModelInfo(
+        path="/models/SmolLM2-135M-Instruct.Q4_1.gguf",
+        name="SmolLM2 135M Instruct",
+        architecture="llama",
+        parameters=134_515_008,
+        file_bytes=98_362_432,
+        context_length=8192,
+        layers=30,
+        hidden_size=576,
+        vocabulary=49152,
+        encodings={"Q4_1": 66_000_000, "Q8_0": 30_000_000, "F32": 140_000},
+    )
+    memory = MemoryUse(weights=96_600_000, kv=188_700_000, activations=4_200_000)
+    context_length = 8192
+
+    def chat(
+        self, messages: Sequence[Message], settings: Settings | None = None, *, cancel: Cancel | None = None
+    ) -> Iterator[Event]:
+        _wait(cancel or Cancel())
+        yield Finished("cancelled", Usage(0, 0, 0), Timings(0.0, 0.0, 0.0, 0.0, 0.0))
+
+    def close(self) -> None:
+        """It holds nothing."""
+
+
+def load_silent(model: str, report: Report, cancel: Cancel) -> SilentEngine:
+    """At once, except for the model "wait", which never arrives."""
+    if model == "wait":
+        _wait(cancel)
+        cancel.check()
+    return SilentEngine()
+
+
+def _wait(cancel: Cancel) -> None:
+    while not cancel.is_set():
+        threading.Event().wait(0.01)
