@@ -11,16 +11,6 @@ import numpy.typing as npt
 
 from engine.errors import ModelFileError
 
-ALIGNMENT = 64
-"""Bytes: one cache line, and the widest vector register."""
-
-
-def aligned_bytes(nbytes: int) -> npt.NDArray[np.uint8]:
-    """Uninitialised uint8 [nbytes] whose first byte lies on a cache line."""
-    buffer = np.empty(nbytes + ALIGNMENT, np.uint8)
-    start = -buffer.ctypes.data % ALIGNMENT
-    return buffer[start : start + nbytes]
-
 
 class ModelFile:
     """One file, open for reads at given offsets.

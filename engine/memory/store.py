@@ -9,13 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from engine import weights
+from engine.buffers import ALIGNMENT, in_large_pages
 from engine.cancel import Cancel
-from engine.errors import ModelFileError
+from engine.errors import BudgetError, ModelFileError
 from engine.formats.index import TensorIndex, TensorInfo
 from engine.kernels.ops import Handle, Ops, Weight
 from engine.memory.meter import Meter
-from engine.memory.reader import ModelFile, aligned_bytes
+from engine.memory.reader import ModelFile
 from engine.types import LoadProgress
+from engine.units import human_bytes
 
 PIECE = 8 << 20
 """Bytes per read: small enough that a cancel is noticed at once, large enough for any disk."""
@@ -43,6 +45,8 @@ class WeightStore:
         self._progress = progress
         self._cancel = cancel
         self._files: dict[Path, ModelFile] = {}
+        self._room: npt.NDArray[np.uint8] | None = None
+        self._taken = 0
         self._matrices: dict[str, Handle] = {}
         self._vectors: dict[str, npt.NDArray[np.float32]] = {}
         self.total = sum(info.nbytes for info in index.tensors.values())
@@ -92,11 +96,26 @@ class WeightStore:
             )
         return info
 
+    def _place(self, nbytes: int) -> npt.NDArray[np.uint8]:
+        """Room for one tensor, beside the others in one stretch of memory. Raises BudgetError where there is none."""
+        if self._room is None:
+            sizes = (_rounded(info.nbytes) for info in self._index.tensors.values())
+            try:
+                self._room = in_large_pages(sum(sizes))
+            except MemoryError as error:
+                raise BudgetError(
+                    f"The system refused {human_bytes(self.total)} of memory for the weights of "
+                    f"{self._index.paths[0].name}: close other programs, or choose a smaller model."
+                ) from error
+        start = self._taken
+        self._taken += _rounded(nbytes)
+        return self._room[start : start + nbytes]
+
     def _read(self, info: TensorInfo) -> npt.NDArray[np.uint8]:
         file = self._files.get(info.path)
         if file is None:
             file = self._files[info.path] = ModelFile(info.path)
-        data = aligned_bytes(info.nbytes)
+        data = self._place(info.nbytes)
         for start in range(0, info.nbytes, PIECE):
             if self._cancel is not None:
                 self._cancel.check()
@@ -107,6 +126,10 @@ class WeightStore:
                 self._progress(LoadProgress("Reading weights", self.bytes_read, self.total))
         self._meter.add("weights", info.nbytes)
         return data
+
+
+def _rounded(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
 def _text(shape: tuple[int, ...]) -> str:

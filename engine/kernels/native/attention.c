@@ -74,15 +74,20 @@ INLINE float lane_dot(const float *a, const float *b, int64_t n) {
     return f8_tree(lanes);
 }
 
-/* Values of positions low … high-1 weighted and summed, eight elements at a time. */
+/* `count` <= 8 vectors of the result from element d on: their sums wait for each other, so that eight go side by side. */
+INLINE void weigh_vectors(const float *values, int64_t dim, const float *p, int low, int high, int64_t d, int count, float *out) {
+    f8 a[8];
+    for (int i = 0; i < count; i++) a[i] = f8_set(0.0f);
+    for (int j = low; j < high; j++)
+        for (int i = 0; i < count; i++) a[i] = a[i] + f8_load(values + j * dim + d + 8 * i) * p[j];
+    for (int i = 0; i < count; i++) f8_store(out + d + 8 * i, a[i]);
+}
+
+/* Values of positions low … high-1 weighted and summed. */
 INLINE void weigh_values(const float *values, int64_t dim, const float *p, int low, int high, float *out) {
     int64_t d = 0;
-    for (; d + 32 <= dim; d += 32) {
-        f8 a[4] = {f8_set(0.0f), f8_set(0.0f), f8_set(0.0f), f8_set(0.0f)};
-        for (int j = low; j < high; j++)
-            for (int i = 0; i < 4; i++) a[i] = a[i] + f8_load(values + j * dim + d + 8 * i) * p[j];
-        for (int i = 0; i < 4; i++) f8_store(out + d + 8 * i, a[i]);
-    }
+    for (; d + 64 <= dim; d += 64) weigh_vectors(values, dim, p, low, high, d, 8, out);
+    for (; d + 8 <= dim; d += 8) weigh_vectors(values, dim, p, low, high, d, 1, out);
     for (; d < dim; d++) {
         float a = 0.0f;
         for (int j = low; j < high; j++) a += values[j * dim + d] * p[j];

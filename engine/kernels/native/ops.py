@@ -11,10 +11,11 @@ import numpy.typing as npt
 import psutil
 
 from engine import weights
+from engine.buffers import aligned
 from engine.errors import BudgetError, NumericsError, SettingsError, UnsupportedModelError
 from engine.kernels.native import library
 from engine.kernels.native.library import CCache, CWeight
-from engine.kernels.native.tensors import NativeTensor, Workspace, aligned
+from engine.kernels.native.tensors import NativeTensor, Workspace
 from engine.kernels.ops import AttentionSpec, CacheSpec, LayerCache, Rotary, Weight
 
 F32 = npt.NDArray[np.float32]

@@ -8,6 +8,7 @@ import gguf
 import numpy as np
 import pytest
 
+from engine.buffers import ALIGNMENT
 from engine.cancel import Cancel, Cancelled
 from engine.errors import ModelFileError
 from engine.formats import open_index
@@ -16,7 +17,6 @@ from engine.kernels.ops import Handle, Ops, Weight
 from engine.kernels.plain import PlainOps
 from engine.memory import store as store_module
 from engine.memory.meter import Meter
-from engine.memory.reader import ALIGNMENT
 from engine.memory.store import WeightStore
 from engine.types import LoadProgress
 from tests.tiny_chat import HIDDEN, write_tiny_chat
