@@ -62,7 +62,7 @@ class Engine:
         self._cache = KVCache(ops, model.caches, model.context_length, budgets.kv, meter)
         self._busy = threading.Lock()
         self._step = threading.Lock()
-        self._closed = False
+        self._closed = self._released = False
 
     @classmethod
     def load(
@@ -119,9 +119,10 @@ class Engine:
 
         Waits for the step under way; a reply that has not ended is refused its next one.
         """
+        self._closed = True  # before the lock: a reply that runs on would take it again first
         with self._step:
-            if not self._closed:
-                self._closed = True
+            if not self._released:
+                self._released = True
                 self._cache.close()
                 self._ops.close()
                 del self._model
