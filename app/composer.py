@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import ceil
 
-from PySide6.QtCore import QEvent, QSize, Qt, Signal
-from PySide6.QtGui import QFocusEvent, QKeyEvent, QResizeEvent
+from PySide6.QtCore import QEvent, QMimeData, QSize, Qt, Signal
+from PySide6.QtGui import QFocusEvent, QKeyEvent, QResizeEvent, QTextBlock, QTextBlockFormat, QTextCursor, QTextFormat
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QPlainTextEdit, QToolButton, QVBoxLayout, QWidget
 
 from app.icons import icon
@@ -14,6 +15,8 @@ from app.stylesheet import COLUMN, SCROLL_BAR
 
 MOST_LINES = 8
 CONTEXT_NEARLY_FULL = 0.8
+LONGEST_BLOCK = 2000
+"""Characters. Every key lays its whole block out again, and a word without end takes time with its square."""
 
 
 class Composer(QWidget):
@@ -28,11 +31,13 @@ class Composer(QWidget):
         self._busy = False
         self._context = label(level="small", tone="muted")
         self._context.setMinimumHeight(look.type.line_height)  # empty or not, nothing moves
+        self._hint = label(self.tr("The reply is still being written; Esc stops it."), level="small", tone="muted")
+        self._hint.setMinimumHeight(look.type.line_height)
 
         self._frame = QFrame()
         self._frame.setObjectName("composer")
         self.draft = Draft()
-        self.draft.submitted.connect(self._send)
+        self.draft.submitted.connect(self._on_enter)
         self.draft.textChanged.connect(self._refresh)
         self.draft.focus_changed.connect(lambda focused: set_property(self._frame, "focused", focused))
 
@@ -62,11 +67,13 @@ class Composer(QWidget):
         lines.setContentsMargins(16, 0, 4, 0)
         lines.setSpacing(4)
         lines.addWidget(self._frame)
-        lines.addWidget(self._context, 0, Qt.AlignmentFlag.AlignRight)
+        for below in (self._context, self._hint):
+            lines.addWidget(below, 0, Qt.AlignmentFlag.AlignRight)
         outer = centred(column, COLUMN)
         outer.setContentsMargins(1, 8, SCROLL_BAR + 1, 8)
         self.setLayout(outer)
         self.apply_look(look)
+        self._show_hint(False)
         self._refresh()
 
     def set_ready(self, ready: bool) -> None:
@@ -78,6 +85,7 @@ class Composer(QWidget):
         """Whether a reply is being made."""
         self._busy = busy
         self.stop_button.setEnabled(True)
+        self._show_hint(False)
         self._refresh()
 
     def show_stopping(self) -> None:
@@ -98,6 +106,11 @@ class Composer(QWidget):
         set_property(self._context, "tone", "warn" if nearly_full else "muted")
 
     @property
+    def hint(self) -> str:
+        """Why Enter did nothing, in the place of the context."""
+        return "" if self._hint.isHidden() else self._hint.text()
+
+    @property
     def context(self) -> str:
         """What is said of the context."""
         return self._context.text()
@@ -108,7 +121,16 @@ class Composer(QWidget):
         self.draft.fit_height()
 
     def _can_send(self) -> bool:
-        return self._ready and not self._busy and bool(self.draft.toPlainText().strip())
+        return self._ready and not self._busy and not self.draft.is_blank()
+
+    def _on_enter(self) -> None:
+        self._show_hint(self._busy and not self.draft.is_blank())
+        self._send()
+
+    def _show_hint(self, shown: bool) -> None:
+        leaves, comes = (self._context, self._hint) if shown else (self._hint, self._context)
+        leaves.hide()
+        comes.show()
 
     def _send(self) -> None:
         if self._can_send():
@@ -123,13 +145,20 @@ class Composer(QWidget):
 
     def _refresh(self) -> None:
         self._keep_focus(self.send_button if self._busy else self.stop_button)
-        self.send_button.setVisible(not self._busy)
-        self.stop_button.setVisible(self._busy)
+        leaves, comes = (self.send_button, self.stop_button) if self._busy else (self.stop_button, self.send_button)
+        leaves.hide()  # first: to show a widget lays its row out at once, with both in it
+        comes.show()
         self.send_button.setEnabled(self._can_send())
 
 
 class Draft(QPlainTextEdit):
-    """The message being written, one to eight lines tall."""
+    """The message being written, one to eight lines tall.
+
+    A paragraph too long for one block lies in several. The later ones carry the property SEAM, and the text, whole or
+    copied, has no line break before them.
+    """
+
+    SEAM = QTextFormat.Property.UserProperty.value
 
     submitted = Signal()
     focus_changed = Signal(bool)
@@ -143,6 +172,44 @@ class Draft(QPlainTextEdit):
         self.setTabChangesFocus(True)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.document().documentLayout().documentSizeChanged.connect(self.fit_height)
+
+    def toPlainText(self) -> str:
+        return _joined(_blocks(self.document().firstBlock()))
+
+    def setPlainText(self, text: str) -> None:
+        super().setPlainText("")
+        self.insertPlainText(text)
+        self.moveCursor(QTextCursor.MoveOperation.Start)
+
+    def insertPlainText(self, text: str) -> None:
+        cursor = self.textCursor()
+        cursor.beginEditBlock()
+        cursor.removeSelectedText()
+        for index, part in enumerate(_parts(text.replace("\r\n", "\n").replace("\r", "\n"))):
+            if index:
+                cursor.insertBlock(_seam())
+            first, line_break, rest = part.partition("\n")
+            cursor.insertText(first)
+            if line_break:  # not by insertText, with which a block after a seam would be one more
+                cursor.insertBlock(QTextBlockFormat())
+                cursor.insertText(rest)
+        cursor.endEditBlock()
+        self.setTextCursor(cursor)
+
+    def insertFromMimeData(self, source: QMimeData) -> None:
+        if source.hasText() and not self.isReadOnly():
+            self.insertPlainText(source.text())
+            self.ensureCursorVisible()
+
+    def createMimeDataFromSelection(self) -> QMimeData:
+        cursor = self.textCursor()
+        first = self.document().findBlock(cursor.selectionStart())
+        data = QMimeData()
+        data.setText(_joined(_blocks(first), cursor.selectionStart(), cursor.selectionEnd()))
+        return data
+
+    def is_blank(self) -> bool:
+        return all(not block.text().strip() for block in _blocks(self.document().firstBlock()))
 
     def fit_height(self) -> None:
         """One to eight lines, as the text needs."""
@@ -185,3 +252,49 @@ class Draft(QPlainTextEdit):
         super().changeEvent(event)
         if event.type() == QEvent.Type.FontChange:
             self.fit_height()
+
+
+def _seam() -> QTextBlockFormat:
+    made = QTextBlockFormat()
+    made.setProperty(Draft.SEAM, True)
+    return made
+
+
+def _parts(text: str) -> Iterator[str]:
+    """The text cut where a paragraph would be too long for one block, after a space where there is one."""
+    start = line_start = 0
+    while line_start <= len(text):
+        line_end = text.find("\n", line_start)
+        line_end = len(text) if line_end < 0 else line_end
+        while line_end - line_start > LONGEST_BLOCK:
+            space = text.rfind(" ", line_start + LONGEST_BLOCK // 2, line_start + LONGEST_BLOCK)
+            line_start = space + 1 if space >= 0 else line_start + LONGEST_BLOCK
+            yield text[start:line_start]
+            start = line_start
+        line_start = line_end + 1
+    yield text[start:]
+
+
+def _blocks(block: QTextBlock) -> Iterator[QTextBlock]:
+    """This block and those after it."""
+    while block.isValid():
+        yield block
+        block = block.next()
+
+
+def _joined(blocks: Iterator[QTextBlock], start: int = 0, end: int | None = None) -> str:
+    """The text of the blocks between two positions of the document, which count in UTF-16."""
+    texts: list[str] = []
+    for block in blocks:
+        at = block.position()
+        if end is not None and at > end:
+            break
+        if texts and not block.blockFormat().boolProperty(Draft.SEAM):
+            texts.append("\n")
+        text = block.text()
+        if at < start or (end is not None and end < at + block.length() - 1):
+            units = text.encode("utf-16-le", "surrogatepass")
+            units = units[2 * max(0, start - at) : None if end is None else 2 * (end - at)]
+            text = units.decode("utf-16-le", "surrogatepass")
+        texts.append(text)
+    return "".join(texts)

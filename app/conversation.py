@@ -88,7 +88,7 @@ class Conversation(QScrollArea):
         """Tab goes through the newest turns as they are read."""
         before: QWidget = self._views[-3].copy_button if len(self._views) > 2 else self
         for view in self._views[-2:]:
-            for after in (view.body, view.copy_button):
+            for after in (view.body, view.more_button, view.copy_button):
                 QWidget.setTabOrder(before, after)
                 before = after
 

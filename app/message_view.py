@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from typing import Literal
 
-from PySide6.QtCore import QRect, QSize, QTimer, Signal
+from PySide6.QtCore import QLocale, QRect, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QToolButton, QVBoxLayout, QWidget
 
 from app.icons import icon
 from app.look import Look, label
 from app.text_pane import TextPane
 
 COPIED_SHOWN_MS = 1500
+SHOWN_AT_FIRST = 4000
+SHOWN_MORE = 20_000
+"""Characters: of a text given whole, however long, no more than this is laid out at once."""
 
 
 class MessageView(QFrame):
     """A turn with its text, which may grow, and a button that copies it.
 
     What the text looks like is this class's own matter; others give it whole (`set_text`) or by pieces
-    (`append_text`), and get it back as it was given.
+    (`append_text`), and get it back as it was given. Of a long text given whole, only the beginning is shown; a button
+    brings more of it.
     """
 
     caret_moved = Signal(QWidget, QRect)
@@ -50,6 +54,11 @@ class MessageView(QFrame):
         self.lines.setSpacing(4)
         self.lines.addLayout(header)
         self.lines.addWidget(self.body)
+        self._shown = 0
+        self.more_button = QPushButton()
+        self.more_button.clicked.connect(self._show_more)
+        self.lines.addWidget(self.more_button, 0, Qt.AlignmentFlag.AlignLeft)
+        self._count_the_rest()
 
         if turn == "user":
             self.body.setAccessibleName(self.tr("Your message"))
@@ -64,7 +73,10 @@ class MessageView(QFrame):
 
     def set_text(self, text: str) -> None:
         self._text = [text]
-        self.body.set_text(text)
+        # A little over the limit is not worth a button.
+        self._shown = SHOWN_AT_FIRST if len(text) > 2 * SHOWN_AT_FIRST else len(text)
+        self.body.set_text(text[: self._shown])
+        self._count_the_rest()
 
     def append_text(self, text: str) -> None:
         self._text.append(text)
@@ -74,6 +86,18 @@ class MessageView(QFrame):
         self._look = look
         self.body.apply_look(look)
         self._show_copy()
+
+    def _show_more(self) -> None:
+        start, self._shown = self._shown, self._shown + SHOWN_MORE
+        self.body.append_text(self.text[start : self._shown])
+        if self.more_button.hasFocus() and self._shown >= len(self.text):
+            self.body.setFocus()
+        self._count_the_rest()
+
+    def _count_the_rest(self) -> None:
+        rest = len(self.text) - self._shown
+        self.more_button.setVisible(rest > 0)
+        self.more_button.setText(self.tr("Show more · {n} characters left").format(n=QLocale().toString(max(rest, 0))))
 
     def _copy(self) -> None:
         QGuiApplication.clipboard().setText(self.text)

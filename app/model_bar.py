@@ -17,6 +17,8 @@ from engine.units import human_bytes
 
 GAUGE_INTERVAL_S = 1.0
 NARROW = 560
+NAME = 160
+"""Pixels that the gauges leave to the name in a narrow window."""
 TIGHT = 0.05
 """Less than this share of the machine's memory left free is tight."""
 
@@ -65,6 +67,7 @@ class ModelBar(QFrame):
         set_property(self._name, "tone", "muted")
         for gauge in (self._fit, self._speed, self._memory):
             gauge.clear()
+        self._make_room()
 
     def show_model(self, loaded: Loaded) -> None:
         info = loaded.info
@@ -105,18 +108,36 @@ class ModelBar(QFrame):
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         narrow = self.width() < NARROW
-        self._fit.setHidden(narrow)
         self.new_chat_button.setToolButtonStyle(
             Qt.ToolButtonStyle.ToolButtonIconOnly if narrow else Qt.ToolButtonStyle.ToolButtonTextBesideIcon
         )
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """A gauge is shown whole or not at all: first goes the fit, then the memory, last the speed."""
+        row = self.layout()
+        margins = row.contentsMargins()
+        fixed = self.new_chat_button.sizeHint().width() + self._name.minimumSizeHint().width()
+        room = self.width() - margins.left() - margins.right() - fixed - row.spacing()
+        if self.width() < NARROW:
+            # The name is worth more than the gauges after the first.
+            room -= max(0, min(self._name.sizeHint().width(), NAME) - self._name.minimumSizeHint().width())
+        for gauge in (self._speed, self._memory, self._fit):
+            wanted = row.spacing() + gauge.sizeHint().width()
+            shown = wanted <= room and not (gauge is self._fit and self.width() < NARROW)
+            gauge.setVisible(shown)
+            room = room - wanted if shown else 0
+        row.activate()  # at once: a gauge that was empty has no width yet
 
     def _show_speed(self, tok_s: float | None) -> None:
         self._speed.setText("" if tok_s is None else speed(tok_s))
         self._speed.setToolTip(self.tr("Tokens a second, in the newest reply"))
+        self._make_room()
 
     def _show_memory(self) -> None:
         self._memory.setText(human_bytes(self._process.memory_info().rss))
         self._memory.setToolTip(self.tr("Memory that Millstream takes"))
+        self._make_room()
 
 
 def speed(tok_s: float) -> str:

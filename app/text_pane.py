@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from math import ceil
 
 from PySide6.QtCore import QRect, QSize, Qt, Signal
@@ -9,6 +10,10 @@ from PySide6.QtGui import QTextBlockFormat, QTextCursor, QTextOption, QWheelEven
 from PySide6.QtWidgets import QFrame, QSizePolicy, QTextEdit
 
 from app.look import Look
+
+LONGEST_WORD = 1000
+_WORD_WITHOUT_END = re.compile(rf"[^\s\u2e80-\uffff]{{{LONGEST_WORD}}}")
+"""Of a script that puts spaces between words. Looking for where such a word breaks takes time with its square."""
 
 
 class TextPane(QTextEdit):
@@ -34,6 +39,7 @@ class TextPane(QTextEdit):
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setWordWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self._tail = ""
         self.document().setDocumentMargin(0)
         self.document().documentLayout().documentSizeChanged.connect(self._fit_height)
         self.cursorPositionChanged.connect(self._say_where_the_caret_is)
@@ -50,9 +56,13 @@ class TextPane(QTextEdit):
     def set_text(self, text: str) -> None:
         everything = QTextCursor(self.document())
         everything.select(QTextCursor.SelectionType.Document)
+        self._tail = ""
+        self.setWordWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
+        self._look_for_a_word_without_end(text)
         everything.insertText(text)
 
     def append_text(self, text: str) -> None:
+        self._look_for_a_word_without_end(text)
         before = self.textCursor()
         anchor, position = before.anchor(), before.position()
         end = QTextCursor(self.document())
@@ -69,6 +79,12 @@ class TextPane(QTextEdit):
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         event.ignore()
+
+    def _look_for_a_word_without_end(self, text: str) -> None:
+        text = self._tail + text
+        if _WORD_WITHOUT_END.search(text):
+            self.setWordWrapMode(QTextOption.WrapMode.WrapAnywhere)
+        self._tail = text[-LONGEST_WORD:]
 
     def _fit_height(self) -> None:
         self.setFixedHeight(ceil(self.document().size().height()) + 2 * self.frameWidth())

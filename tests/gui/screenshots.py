@@ -204,6 +204,20 @@ def states() -> Iterator[tuple[str, Callable]]:
         window.resize(window.minimumSize())
         ready(window)
 
+    def smallest_finished(window) -> None:
+        window.resize(window.minimumSize())
+        finished(window)
+        window.model_bar.end_reply(100.7)
+
+    def huge_question(window) -> None:
+        ask(window, "a" * 300_000, "That is a long word.")
+        window.conversation.verticalScrollBar().setValue(window.conversation.verticalScrollBar().maximum())
+
+    def early_enter(window) -> None:
+        streaming(window)
+        window.composer.draft.setPlainText("And a wind mill?")
+        window.composer.draft.submitted.emit()
+
     def focus(window) -> None:
         stopped(window)
         window.conversation.reply.body.setFocus()
@@ -228,6 +242,9 @@ def states() -> Iterator[tuple[str, Callable]]:
     yield "17-narrow", narrow
     yield "18-smallest", smallest
     yield "19-focus", focus
+    yield "20-smallest-finished", smallest_finished
+    yield "21-huge-question", huge_question
+    yield "22-early-enter", early_enter
 
 
 if __name__ == "__main__":

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 from PySide6.QtCore import QPoint, QPointF, Qt
-from PySide6.QtGui import QGuiApplication, QTextCursor
+from PySide6.QtGui import QGuiApplication, QTextCursor, QTextOption
 from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
 from app.conversation import Conversation
 from app.look import Appearance
+from app.message_view import SHOWN_AT_FIRST, SHOWN_MORE, MessageView
 
 PARAGRAPH = "The mill stands where the stream is narrow, and its wheel turns day and night.\n"
 
@@ -225,3 +226,34 @@ def test_a_cleared_conversation_is_empty(pane: Conversation, qtbot: QtBot) -> No
     assert pane.reply is None
     qtbot.waitUntil(lambda: pane.verticalScrollBar().maximum() == 0)
     assert pane.following
+
+
+def test_a_huge_question_is_shown_by_pieces_and_copied_whole(pane: Conversation, qtbot: QtBot) -> None:
+    text = "a" * 30_000
+    pane.add_exchange(text, "Model")
+    asked = pane.findChildren(MessageView)[-2]
+    assert asked.text == text
+    qtbot.waitUntil(asked.more_button.isVisible)
+    shown = [len(asked.body.toPlainText())]
+    while asked.more_button.isVisible():
+        qtbot.mouseClick(asked.more_button, Qt.MouseButton.LeftButton)
+        shown.append(len(asked.body.toPlainText()))
+    assert shown == [SHOWN_AT_FIRST, SHOWN_AT_FIRST + SHOWN_MORE, 30_000]
+    qtbot.mouseClick(asked.copy_button, Qt.MouseButton.LeftButton)
+    assert QGuiApplication.clipboard().text() == text
+
+
+def test_an_ordinary_question_is_shown_whole(pane: Conversation) -> None:
+    asked = pane.findChildren(MessageView)[0]
+    assert asked.body.toPlainText() == "Tell me about mills."
+    assert asked.more_button.isHidden()
+
+
+def test_words_wrap_as_words_until_one_has_no_end(pane: Conversation, qtbot: QtBot) -> None:
+    stream(pane, qtbot, "mill " * 1000 + "山水" * 2000)
+    reply = pane.reply
+    assert reply is not None
+    assert reply.body.wordWrapMode() == QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere
+    for _ in range(3):
+        stream(pane, qtbot, "A" * 400)
+    assert reply.body.wordWrapMode() == QTextOption.WrapMode.WrapAnywhere

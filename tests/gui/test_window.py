@@ -8,6 +8,7 @@ from PySide6.QtGui import QColor, QPalette
 from PySide6.QtWidgets import (
     QAbstractButton,
     QApplication,
+    QLabel,
     QPlainTextEdit,
     QProgressBar,
     QScrollArea,
@@ -16,8 +17,10 @@ from PySide6.QtWidgets import (
 )
 from pytestqt.qtbot import QtBot
 
+from app.elided_label import ElidedLabel
 from app.look import Appearance
 from app.message_view import MessageView
+from app.model_bar import ModelBar
 from app.requests import Answer, AnswerFailed, Fetching
 from app.theme import load_theme
 from app.window import Window
@@ -185,3 +188,36 @@ def test_nothing_sticks_out_at_any_width(window: Window, qtbot: QtBot, width: in
             assert left >= 0, widget
             assert left + widget.width() <= width, widget
     assert window.conversation.reply.body.width() <= 760
+
+
+def gauges(bar: ModelBar) -> list[str]:
+    """Those in sight, each of which must have room for all that it says, with no event in between."""
+    shown = [label for label in bar.findChildren(QLabel) if label.isVisible() and not isinstance(label, ElidedLabel)]
+    assert all(label.width() >= label.sizeHint().width() for label in shown)
+    assert all(label.geometry().right() < bar.width() for label in shown)
+    return [label.text() for label in shown]
+
+
+@pytest.mark.parametrize("width", [420, 480, 560, 640, 960])
+def test_a_speed_is_shown_whole_at_any_width(window: Window, width: int) -> None:
+    window.resize(width, 600)
+    window.model_bar.end_reply(100.7)
+    assert "100.7 tok/s" in gauges(window.model_bar)
+
+
+def test_without_room_the_memory_goes_first_and_then_the_speed(qtbot: QtBot, appearance: Appearance) -> None:
+    bar = ModelBar(appearance.look)
+    qtbot.addWidget(bar)
+    bar.setMinimumWidth(1)
+    bar.resize(900, 52)
+    bar.show()
+    bar.show_no_model("A model with a long name that gives way")
+    bar.end_reply(100.7)
+    counts = []
+    for width in range(900, 150, -10):
+        bar.resize(width, 52)
+        shown = [text for text in gauges(bar) if text]
+        assert shown[:1] in ([], ["100.7 tok/s"])
+        if len(shown) not in counts:
+            counts.append(len(shown))
+    assert counts == [2, 1, 0]
