@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from importlib import metadata
+from typing import IO, NoReturn
 
 from app.commands import COMMANDS
+from app.console import complain, open_standard_streams, write
 from engine.errors import MillstreamError
 
 BAD_INPUT = 2
@@ -21,10 +22,14 @@ INSTEAD = "To chat in the terminal: millstream chat."
 
 
 class Parser(argparse.ArgumentParser):
-    """Refuses bad arguments in one sentence."""
+    """Refuses bad arguments in one sentence, and notices where its help cannot be written."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(BAD_INPUT, f"millstream: {message} (see {self.prog} --help)\n")
+        complain(f"{message} (see {self.prog} --help)")
+        raise SystemExit(BAD_INPUT)
+
+    def print_help(self, file: IO[str] | None = None) -> None:
+        write(self.format_help())
 
 
 def parser() -> argparse.ArgumentParser:
@@ -34,11 +39,16 @@ def parser() -> argparse.ArgumentParser:
         description="Chat with language models on this machine. Without a command the window opens.",
         allow_abbrev=False,
     )
+    top.add_argument("--version", action="store_true", help="tell the version and leave")
     commands = top.add_subparsers(title="commands", metavar="COMMAND")
     for command in COMMANDS:
         summary = command.SUMMARY
         sub = commands.add_parser(
-            command.NAME, help=summary, description=f"{summary}.", parents=command.parents(), allow_abbrev=False
+            command.NAME,
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}.",
+            parents=command.parents(),
+            allow_abbrev=False,
         )
         command.configure(sub)
         sub.set_defaults(execute=command.execute)
@@ -47,22 +57,31 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command: → the exit code. 0 done, 2 refused with a sentence, 130 interrupted."""
-    for stream in (sys.stdin, sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors="replace")
+    open_standard_streams()
     try:
         arguments = parser().parse_args(argv)
+        if arguments.version:
+            write(f"millstream {_version()}\n")
+            return 0
         if "execute" not in arguments:
             return _open_window()
         code: int = arguments.execute(arguments)
         return code
     except MillstreamError as error:
-        print(f"millstream: {error}", file=sys.stderr)
+        complain(error)
         return BAD_INPUT
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
         return BROKEN_PIPE
+
+
+def _version() -> str:
+    """What is installed; "0" where the program runs from its source alone."""
+    try:
+        return metadata.version("millstream")
+    except metadata.PackageNotFoundError:
+        return "0"
 
 
 def _open_window() -> int:

@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
-from engine import Budgets, StorageError
+from engine import Budgets, Finished, StorageError
 
 if TYPE_CHECKING:
     from engine import Engine
+
+
+def open_standard_streams() -> None:
+    """Have standard input, output and error in UTF-8 on open descriptors, whatever the program was started with.
+
+    A closed one must be taken before another file gets its number. Reading the input or writing the output then fails
+    as on any unusable file; what is written to standard error vanishes.
+    """
+    for number, mode in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            null = os.open(os.devnull, mode)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+    # Python has no stream where a descriptor was closed when it started.
+    sys.stdin = sys.stdin or os.fdopen(0, encoding="utf-8", errors="replace", closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", errors="replace", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", errors="replace", closefd=False)
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="replace")
 
 
 def write(text: str) -> None:
@@ -22,16 +46,51 @@ def write(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        _abandon_output()
+        _abandon(sys.stdout)
         raise
     except OSError as error:
-        _abandon_output()
+        _abandon(sys.stdout)
         raise StorageError(f"The output cannot be written: {error.strerror}.") from error
 
 
-def _abandon_output() -> None:
+def complain(message: object) -> None:
+    """Say on standard error what is wrong, in one line: what a terminal would obey becomes U+FFFD."""
+    line = "".join(char if char.isprintable() else " " if char.isspace() else "\ufffd" for char in str(message))
+    _write_error(f"millstream: {line}\n")
+
+
+def note(text: str) -> None:
+    """Said to a person at a terminal, not to a pipe."""
+    if sys.stderr.isatty():
+        _write_error(f"{text}\n")
+
+
+def note_cut(finished: Finished, way_out: str = "") -> None:
+    """Mark a reply that did not come to its own end, on a line after it. `way_out` is named where the context is full.
+
+    A person who stopped the reply knows.
+    """
+    if finished.reason == "length":
+        tokens = finished.usage.completion_tokens
+        note(f"[stopped at {tokens} {'token' if tokens == 1 else 'tokens'}]")
+    elif finished.reason == "context":
+        note(f"[the context is full{way_out}]")
+
+
+def _write_error(text: str) -> None:
+    """Never raises: where nobody can be told, the exit code still tells."""
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except OSError:
+        _abandon(sys.stderr)
+
+
+def _abandon(stream: IO[str]) -> None:
     """What is still buffered must not fail a second time when Python flushes it at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
 
 
 class Progress:
@@ -45,15 +104,13 @@ class Progress:
         """`done` of `total`, in whole percent; `total` 0 where it is not known."""
         line = f"{what} … {100 * done // total} %" if total else f"{what} …"
         if self._terminal and line != self._shown:
-            sys.stderr.write(f"\r\x1b[K{line}")
-            sys.stderr.flush()
+            _write_error(f"\r\x1b[K{line}")
             self._shown = line
 
     def clear(self) -> None:
         """Leave the line empty for what comes next."""
         if self._shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+            _write_error("\r\x1b[K")
             self._shown = ""
 
 

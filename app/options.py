@@ -20,8 +20,15 @@ def model(*, default: str | None = None) -> argparse.ArgumentParser:
         help="a file, a name in the library, or starter" + (f" (default: {default})" if default else ""),
     )
     group = parser.add_argument_group("how the model is run")
-    group.add_argument("--threads", type=int, metavar="N", help="threads that compute")
-    group.add_argument("--context", type=int, metavar="N", help="tokens that prompt and reply may fill together")
+    group.add_argument(
+        "--threads", type=int, metavar="N", help="threads that compute (default: one for each processor core)"
+    )
+    group.add_argument(
+        "--context",
+        type=int,
+        metavar="N",
+        help="tokens that prompt and reply may fill together (default: as many as the model allows, up to 8192)",
+    )
     group.add_argument("--kv", default=Budgets.kv, metavar="FORM", help="key-value cache, f16 (default) or f32")
     group.add_argument("--chunk", type=int, default=Budgets.chunk, metavar="N", help="prompt tokens per pass (512)")
     return parser
@@ -30,7 +37,9 @@ def model(*, default: str | None = None) -> argparse.ArgumentParser:
 def prompt() -> argparse.ArgumentParser:
     """The text to begin from."""
     parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("-p", "--prompt", required=True, metavar="TEXT", help="the prompt; - reads standard input")
+    parser.add_argument(
+        "-p", "--prompt", type=_text, required=True, metavar="TEXT", help="the prompt; - reads standard input"
+    )
     return parser
 
 
@@ -38,9 +47,13 @@ def sampling() -> argparse.ArgumentParser:
     """How a reply is made."""
     parser = argparse.ArgumentParser(add_help=False)
     group = parser.add_argument_group("how the reply is made")
-    group.add_argument("--system", metavar="TEXT", help="instructions before the conversation")
-    group.add_argument("--max-tokens", type=int, metavar="N", help="most tokens of a reply")
-    group.add_argument("--seed", type=int, metavar="N", help="the same seed gives the same reply")
+    group.add_argument("--system", type=_text, metavar="TEXT", help="instructions before the conversation")
+    group.add_argument(
+        "--max-tokens", type=int, metavar="N", help="most tokens of a reply (default: until the context is full)"
+    )
+    group.add_argument(
+        "--seed", type=int, metavar="N", help="the same seed gives the same reply (default: a fresh one each time)"
+    )
     group.add_argument(
         "--temperature",
         type=float,
@@ -55,7 +68,9 @@ def sampling() -> argparse.ArgumentParser:
         ("--repetition-penalty", float, Settings.repetition_penalty, "above 1, used tokens become less likely"),
     ):
         group.add_argument(name, type=kind, default=default, metavar="X", help=f"{meaning} ({default})")
-    group.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end before this text; repeatable")
+    group.add_argument(
+        "--stop", type=_text, action="append", default=[], metavar="TEXT", help="end before this text; repeatable"
+    )
     return parser
 
 
@@ -100,3 +115,14 @@ def prompt_text(arguments: argparse.Namespace) -> str:
         return sys.stdin.buffer.read().decode("utf-8")
     except UnicodeDecodeError as error:
         raise SettingsError(f"Standard input is not UTF-8 text: byte {error.start} is out of place.") from error
+    except OSError as error:
+        raise SettingsError(f"Standard input cannot be read: {error.strerror}.") from error
+
+
+def _text(argument: str) -> str:
+    """An argument that is text. Bytes that are not UTF-8 have become lone surrogates on their way here."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError as error:
+        raise argparse.ArgumentTypeError("the text is not UTF-8") from error
+    return argument

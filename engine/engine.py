@@ -28,6 +28,7 @@ from engine.memory.meter import Meter, peak_memory, require_free
 from engine.memory.store import WeightStore
 from engine.models.model import Model
 from engine.text import ChatTemplate, Tokenizer
+from engine.text.bound import LengthBound
 from engine.types import Budgets, Event, Fingerprint, LoadProgress, MemoryUse, Message, ModelInfo, Settings
 
 DEFAULT_CONTEXT = 8192
@@ -35,6 +36,12 @@ DEFAULT_CONTEXT = 8192
 
 BENCH_TEXT = "Once upon a time there was a little mill by the river. "
 """More than 8 tokens for any tokenizer."""
+
+LONG = 16
+"""Characters for each position of the context from which on a conversation may be too long to be worth encoding."""
+
+SHORTEN = "shorten the text"
+BEGIN_OR_SHORTEN = "begin a new conversation or shorten the text"
 
 BUSY = "The engine is still at work on another request: let it finish or cancel it first."
 
@@ -154,6 +161,9 @@ class Engine:
         that the model lacks or that fails (UnsupportedModelError) and a busy engine are refused by the call itself.
         """
         self._check_free()
+        if sum(len(message.content) for message in messages) > LONG * self.context_length:
+            # Rendered, because a template may leave out what it is given, such as blanks and earlier reasoning.
+            self._check_text(self._template.render(messages), BEGIN_OR_SHORTEN)
         prompt = self._tokenizer.encode_chat(self._template, messages)
         return self._reply(prompt, settings, cancel, continues=False)
 
@@ -162,6 +172,7 @@ class Engine:
     ) -> Iterator[Event]:
         """Go on from raw text, without a template; special tokens written in it are recognised. Otherwise as `chat`."""
         self._check_free()
+        self._check_text(prompt, SHORTEN)
         return self._reply(self._encode(prompt), settings, cancel, continues=True)
 
     def fingerprint(self, prompt: str, n: int, *, chunk: int | None = None) -> Fingerprint:
@@ -172,6 +183,7 @@ class Engine:
         check_count("n", n)
         chunk = self._budgets.chunk if chunk is None else chunk
         check_count("chunk", chunk)
+        self._check_text(prompt, SHORTEN)
         tokens = self._encode(prompt)
         with self._side_job(tokens, n - 1) as forward:
             return fingerprint(forward, tokens, n, chunk=chunk)
@@ -199,7 +211,7 @@ class Engine:
     ) -> Iterator[Event]:
         settings = settings or Settings()
         check_settings(settings)
-        self._check_length(len(prompt), 0)
+        self._check_length(len(prompt), 0, SHORTEN if continues else BEGIN_OR_SHORTEN)
         forward = Forward(self._model, self._ops, self._cache)
         chunk = self._budgets.chunk
         return self._exclusive(
@@ -252,15 +264,35 @@ class Engine:
         if self._closed:
             raise MillstreamError(f"The engine for {self.info.name} is closed: load the model again.")
 
-    def _check_length(self, prompt: int, steps: int) -> None:
+    def _check_length(self, prompt: int, steps: int, way_out: str = SHORTEN) -> None:
         if prompt == 0:
             raise SettingsError("The prompt is empty: there is nothing to go on from.")
         if prompt + steps > self.context_length:
             after = f" and {steps} more" if steps else ""
-            raise ContextError(
-                f"The prompt has {prompt} tokens{after}, but the context holds {self.context_length}: shorten it, or "
-                f"load the model with a larger context ({self.info.name} allows {self.info.context_length})."
+            raise self._too_long(f"{prompt} tokens{after}", way_out)
+
+    def _check_text(self, text: str, way_out: str) -> None:
+        """Refuse at once what is too long however it is encoded."""
+        if len(text) > self.context_length and self._bound.least_tokens(text) > self.context_length:
+            raise self._too_long(f"{len(text)} characters", way_out)
+
+    def _too_long(self, prompt: str, way_out: str) -> ContextError:
+        """The sentence for a prompt of this size."""
+        largest = self.info.context_length
+        if largest and self.context_length >= largest:
+            return ContextError(
+                f"The prompt has {prompt}, but the context holds {self.context_length} tokens, this model's largest: "
+                f"{way_out}."
             )
+        allows = f" ({self.info.name} allows {largest})" if largest else ""
+        return ContextError(
+            f"The prompt has {prompt}, but the context holds {self.context_length} tokens: {way_out}, or load the "
+            f"model with a larger context{allows}."
+        )
+
+    @cached_property
+    def _bound(self) -> LengthBound:
+        return LengthBound(self._tokenizer)
 
     def _encode(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, parse_special=True, add_bos=self._tokenizer.add_bos)

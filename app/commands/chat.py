@@ -11,8 +11,19 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from app import options
-from app.console import Progress, open_engine, write
-from engine import Cancel, Finished, Message, MillstreamError, PrefillProgress, Settings, Text
+from app.console import Progress, complain, note, note_cut, open_engine, write
+from engine import (
+    Cancel,
+    ContextError,
+    Finished,
+    Message,
+    MillstreamError,
+    PrefillProgress,
+    Settings,
+    SettingsError,
+    StorageError,
+    Text,
+)
 
 if TYPE_CHECKING:
     from engine import Engine
@@ -20,7 +31,7 @@ if TYPE_CHECKING:
 NAME = "chat"
 SUMMARY = "chat in the terminal"
 
-HELP = "Ctrl+C stops a reply, /new starts over, /quit leaves."
+HELP = "Ctrl+C stops a reply, /new begins again, /quit leaves."
 
 
 def parents() -> Sequence[argparse.ArgumentParser]:
@@ -35,25 +46,35 @@ def execute(arguments: argparse.Namespace) -> int:
     budgets, settings = options.budgets(arguments), options.settings(arguments)
     opening = options.opening(arguments)
     with open_engine(arguments.model, budgets) as engine:
-        _note(f"{engine.info.name}. {HELP}")
+        note(f"{engine.info.name}. {HELP}")
         _enable_line_editing()
         messages = list(opening)
         while (line := _question()) is not None:
-            match line.strip():
-                case "":
-                    continue
-                case "/quit":
-                    break
-                case "/new":
-                    messages = list(opening)
-                    _note("A new conversation.")
-                    continue
+            command = line.strip()
+            if not command:
+                continue
+            if command == "/quit":
+                break
+            if command == "/new":
+                messages = list(opening)
+                note("A new conversation.")
+                continue
+            if command.startswith("//"):
+                line = command[1:]
+            elif command.startswith("/"):
+                complain(
+                    f"There is no command {command.split()[0]}: /new begins again, /quit leaves. "
+                    "To send a line that begins with a slash, write two."
+                )
+                continue
             messages.append(Message("user", line))
             try:
                 reply = _reply(engine, messages, settings)
+            except StorageError:
+                raise
             except MillstreamError as error:
                 write("\n")
-                print(f"millstream: {error}", file=sys.stderr)
+                complain(f"{error} `/new` begins again." if isinstance(error, ContextError) else error)
                 reply = ""
             if reply:
                 messages.append(Message("assistant", reply))
@@ -64,14 +85,36 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _question() -> str | None:
-    """The next line that the person types, `None` at the end (Ctrl+D, or Ctrl+C on an empty line)."""
+    """The next line that the person types, `None` at the end (Ctrl+D, or Ctrl+C twice).
+
+    Raises SettingsError where standard input cannot be read, or is not text.
+    """
     if not _at_a_terminal():
-        return sys.stdin.readline() or None
+        return _line()
+    warned = False
+    while True:
+        try:
+            return input("\n> ")
+        except EOFError:
+            write("\n")
+            return None
+        except KeyboardInterrupt:
+            write("\n")
+            if warned:
+                return None
+            warned = True
+            note("Press Ctrl+C again or Ctrl+D to leave.")
+
+
+def _line() -> str | None:
+    """The next line of a file or a pipe, `None` at its end."""
     try:
-        return input("\n> ")
-    except (EOFError, KeyboardInterrupt):
-        write("\n")
-        return None
+        line = sys.stdin.buffer.readline()
+        return line.decode("utf-8").rstrip("\r\n") if line else None
+    except UnicodeDecodeError as error:
+        raise SettingsError("Standard input is not UTF-8 text.") from error
+    except OSError as error:
+        raise SettingsError(f"Standard input cannot be read: {error.strerror}.") from error
 
 
 def _at_a_terminal() -> bool:
@@ -89,6 +132,7 @@ def _reply(engine: Engine, messages: Sequence[Message], settings: Settings) -> s
     """Stream one reply to standard output: → its text, as far as it came."""
     progress = Progress()
     pieces: list[str] = []
+    finished: Finished | None = None
     with _interrupt_cancels() as cancel:
         for event in engine.chat(messages, settings, cancel=cancel):
             match event:
@@ -98,10 +142,12 @@ def _reply(engine: Engine, messages: Sequence[Message], settings: Settings) -> s
                     progress.clear()
                     pieces.append(text)
                     write(text)
-                case Finished("context"):
-                    _note("\nThe context is full; /new starts over.")
+                case Finished():
+                    finished = event
     progress.clear()
     write("\n")
+    if finished is not None:
+        note_cut(finished, way_out=": /new begins again")
     return "".join(pieces)
 
 
@@ -120,9 +166,3 @@ def _interrupt_cancels() -> Iterator[Cancel]:
         yield cancel
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _note(text: str) -> None:
-    """Said to a person at a terminal, not to a pipe."""
-    if sys.stderr.isatty():
-        print(text, file=sys.stderr)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
+import json
 from collections.abc import Sequence
 
-from app.console import write
+from app import options
+from app.console import complain, write
 from engine import human_bytes
 
 NAME = "models"
@@ -18,7 +19,7 @@ def parents() -> Sequence[argparse.ArgumentParser]:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """It has no options."""
+    options.json_output(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -26,8 +27,12 @@ def execute(arguments: argparse.Namespace) -> int:
 
     library = Library.default()
     models = library.list()
+    if arguments.json:
+        listed = [{"name": model.name, "path": str(model.path), "bytes": model.nbytes} for model in models]
+        write(json.dumps({"folder": str(library.root), "models": listed}, ensure_ascii=False) + "\n")
+        return 0
     width = max((len(model.name) for model in models), default=0)
     write("".join(f"{model.name:<{width}}  {human_bytes(model.nbytes):>9}\n" for model in models))
-    if not models and sys.stderr.isatty():
-        print(f"There are no models in {library.root} yet: chat fetches the starter.", file=sys.stderr)
+    if not models:
+        complain(f"There are no models in {library.root} yet; `millstream run starter -p Hello` fetches the starter.")
     return 0

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import secrets
 from collections.abc import Iterable, Sequence
 
 from app import options
-from app.console import Progress, open_engine, write
+from app.console import Progress, note_cut, open_engine, write
 from engine import Event, Finished, Message, PrefillProgress, SettingsError, Text
 
 NAME = "run"
@@ -26,6 +27,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     budgets, settings = options.budgets(arguments), options.settings(arguments)
+    if settings.seed is None:
+        settings = dataclasses.replace(settings, seed=secrets.randbits(32))
     if arguments.raw and arguments.system is not None:
         raise SettingsError("--system has no place in raw text: write it into the prompt, or leave --raw away.")
     prompt = options.prompt_text(arguments)
@@ -39,12 +42,15 @@ def execute(arguments: argparse.Namespace) -> int:
         result = {
             "text": text,
             "finish_reason": finished.reason,
+            "seed": settings.seed,
             "usage": dataclasses.asdict(finished.usage),
             "timings": dataclasses.asdict(finished.timings),
         }
         write(json.dumps(result, ensure_ascii=False) + "\n")
-    elif not text.endswith("\n"):
+        return 0
+    if not text.endswith("\n"):
         write("\n")
+    note_cut(finished)
     return 0
 
 

@@ -30,7 +30,8 @@ def generate(
     it. What the cache shares with the prompt is not computed again. `cancel` is looked at before every chunk and every
     token. Whenever an event is out, and after any exception or `close()` of the generator, the cache holds exactly
     the tokens it claims, so that the next prompt can build on it. The last event is `Finished`, whose reason is
-    "stop" for an end token or a stop string, "length" for `max_tokens`, "context" where the cache is full.
+    "stop" for an end token or a stop string, "length" for `max_tokens`, "context" where the cache is full. A character
+    that any other reason than "stop" cuts in two is left out.
     """
     cancel = cancel or Cancel()
     cache = forward.cache
@@ -73,7 +74,7 @@ def generate(
             reason = "length"
         elif len(cache) == cache.capacity:
             reason = "context"
-    if tail := stops.push(detokenizer.flush()) + stops.flush():
+    if tail := stops.push(detokenizer.flush(cut=reason != "stop")) + stops.flush():
         yield Text(tail)
     yield reply.finished(reason)
 

@@ -32,6 +32,11 @@ class Detokenizer:
             self._drop_blank = False
         return self._decoder.decode(data)
 
-    def flush(self) -> str:
-        """What is left at the end: U+FFFD for a character that was never finished, else nothing."""
+    def flush(self, *, cut: bool = False) -> str:
+        """What is left at the end: U+FFFD for a character that was never finished, else nothing.
+
+        `cut` says that the stream was cut off where it would have gone on: the beginning of a character is dropped.
+        """
+        if cut:
+            self._decoder.reset()
         return self._decoder.decode(b"", final=True)

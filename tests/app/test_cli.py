@@ -3,10 +3,13 @@ from __future__ import annotations
 import io
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from types import ModuleType
 
@@ -14,6 +17,7 @@ import pytest
 
 import app
 from app.cli import main
+from engine import Engine, Message, Settings, Text
 from tests.tiny_chat import write_tiny_chat
 
 ROOT = Path(app.__file__).parent.parent
@@ -88,7 +92,7 @@ RUN = ("run", "tiny", "-p", "Hello", "--max-tokens", "6", "--seed", "4", "--temp
 
 def test_run_gives_one_json_object_or_the_same_text_as_it_comes(program: Program) -> None:
     result = json.loads(output(program(*RUN, "--json")))
-    assert list(result) == ["text", "finish_reason", "usage", "timings"]
+    assert list(result) == ["text", "finish_reason", "seed", "usage", "timings"]
     assert result["finish_reason"] == "length"
     assert result["usage"]["completion_tokens"] == 6
     assert result["timings"]["decode_s"] > 0
@@ -150,6 +154,220 @@ def test_bench_tells_its_fields(millstream: Program) -> None:
 
 def test_models_lists_the_library(millstream: Program) -> None:
     assert output(millstream("models")).split() == ["tiny", "107.7", "kB"]
+
+
+def test_models_gives_one_json_object(millstream: Program, library: Path) -> None:
+    path = library / "models" / "tiny.gguf"
+    listed = [{"name": "tiny", "path": str(path), "bytes": path.stat().st_size}]
+    assert json.loads(output(millstream("models", "--json"))) == {"folder": str(path.parent), "models": listed}
+
+
+def test_an_empty_library_says_how_the_first_model_comes(tmp_path: Path) -> None:
+    done = shell("M models", home=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.count("\n") == 1
+    assert str(tmp_path / "models") in done.stderr and "millstream run starter" in done.stderr
+    assert json.loads(output(shell("M models --json", home=tmp_path)))["models"] == []
+
+
+def test_the_version_is_that_of_the_installation_and_0_outside_one(
+    millstream: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.cli.metadata.version", lambda name: f"1.2 of {name}")
+    assert output(millstream("--version")) == "millstream 1.2 of millstream\n"
+
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("app.cli.metadata.version", missing)
+    assert output(millstream("--version")) == "millstream 0\n"
+
+
+def test_the_seed_that_was_drawn_gives_the_same_reply_again(millstream: Program) -> None:
+    command = ("run", "tiny", "-p", "Hello", "--max-tokens", "12", "--temperature", "1.5", "--json")
+    first = json.loads(output(millstream(*command)))
+    assert json.loads(output(millstream(*command, "--seed", str(first["seed"]))))["text"] == first["text"]
+    assert json.loads(output(millstream(*command)))["seed"] != first["seed"]
+
+
+def test_chat_tells_its_commands_instead_of_sending_an_unknown_one(millstream: Program) -> None:
+    command = ("chat", "tiny", "--max-tokens", "3", "--temperature", "0")
+    done = millstream(*command, stdin="/exit now\n")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "no command /exit:" in done.stderr and "/new" in done.stderr and "/quit" in done.stderr
+    sent = output(millstream(*command, stdin="//exit now\n"))
+    assert sent.strip()
+    messages = [Message("user", "/exit now")]
+    with Engine.load(Path(os.environ["MILLSTREAM_HOME"]) / "models" / "tiny.gguf") as engine:
+        events = engine.chat(messages, Settings(max_tokens=3, temperature=0))
+        assert sent == "".join(event.text for event in events if isinstance(event, Text)) + "\n"
+
+
+def test_chat_says_how_a_full_conversation_goes_on(millstream: Program) -> None:
+    done = millstream("chat", "tiny", "--context", "40", stdin=f"{'x' * 50}\n")
+    assert done.returncode == 0
+    assert done.stderr.endswith("(Tiny Chat allows 256). `/new` begins again.\n")
+    assert "larger" not in millstream("chat", "tiny", stdin=f"{'x' * 300}\n").stderr
+
+
+def test_text_that_is_not_utf_8_is_refused(millstream: Program) -> None:
+    for option in ("-p", "--system", "--stop"):
+        assert f"{option}" in (said := refusal(millstream("run", "tiny", "-p", "a", option, "a\udcff")))
+        assert "not UTF-8" in said
+    done = millstream("chat", "tiny", "--max-tokens", "3", stdin=b"Hello\n\xff\n")
+    assert done.returncode == 2 and done.stdout
+    assert done.stderr == "millstream: Standard input is not UTF-8 text.\n"
+
+
+def test_what_a_terminal_would_obey_is_not_printed(millstream: Program) -> None:
+    for name in ("\x1b[31mred", "a\x07\x9b1mb", "two\nlines"):
+        said = refusal(millstream("run", name, "-p", "a"))
+        assert said.removesuffix("\n").isprintable()
+
+
+def test_help_begins_with_a_capital_and_names_defaults(millstream: Program) -> None:
+    for command in COMMANDS:
+        description = output(millstream(command, "--help")).split("\n\n")[1]
+        assert description[0].isupper() and description.endswith(".")
+    told = " ".join(output(millstream("run", "--help")).split())
+    for option in ("--threads N", "--context N", "--max-tokens N", "--seed N"):
+        assert "(default: " in told.split(f" {option} ")[-1].split(" --")[0]
+
+
+def shell(command: str, home: Path) -> subprocess.CompletedProcess[str]:
+    """A line of `sh`, in which M is the program."""
+    program = f'M() {{ "{sys.executable}" -m app "$@"; }}; {command}'
+    return subprocess.run(
+        ["sh", "-c", program],
+        input="",
+        capture_output=True,
+        encoding="utf-8",
+        cwd=ROOT,
+        env=os.environ | {"MILLSTREAM_HOME": str(home)},
+        timeout=WAIT,
+    )
+
+
+POSIX = pytest.mark.skipif(sys.platform == "win32", reason="no sh, no pseudo-terminals")
+
+
+@POSIX
+@pytest.mark.parametrize(
+    "command",
+    [
+        "M run tiny -p hi --max-tokens 2 >&-",
+        "M run tiny -p hi --max-tokens 2 --json >&-",
+        "M info tiny >&-",
+        "M --help >&-",
+        "M chat tiny <&-",
+        "M run tiny -p - <&-",
+    ],
+)
+def test_a_closed_stream_that_is_needed_gets_one_sentence(library: Path, command: str) -> None:
+    assert " cannot be " in refusal(shell(command, library))
+
+
+@POSIX
+def test_a_closed_stream_that_is_not_needed_changes_nothing(library: Path) -> None:
+    command = "M run tiny -p hi --max-tokens 4 --temperature 0"
+    assert output(shell(f"{command} 2>&-", library)) == output(shell(f"{command} <&-", library)) != ""
+
+
+@POSIX
+@pytest.mark.parametrize("closed", ["2>&-", "<&- 2>&-", "<&- >&- 2>&-"])
+def test_an_error_that_cannot_be_told_still_gives_its_code(library: Path, closed: str) -> None:
+    done = shell(f"M run nosuch -p hi {closed}", library)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no disk that is always full")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "M run nosuch -p hi 2>/dev/full",
+        "M frobnicate 2>/dev/full",
+        "M --help >/dev/full",
+        "echo hi | M chat tiny --max-tokens 2 >/dev/full",
+    ],
+)
+def test_a_full_disk_under_either_stream_gives_code_2(library: Path, command: str) -> None:
+    assert shell(command, library).returncode == 2
+
+
+class Terminal:
+    """The program with a pseudo-terminal for all its streams."""
+
+    def __init__(self, library: Path, *arguments: str) -> None:
+        import pty
+
+        self._ours, theirs = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "app", *arguments],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            cwd=ROOT,
+            env=os.environ | {"MILLSTREAM_HOME": str(library), "TERM": "dumb"},
+        )
+        os.close(theirs)
+        self.shown = ""
+        self._seen = 0
+
+    def until(self, text: str) -> None:
+        """Read on to the next place where this is shown."""
+        while (at := self.shown.find(text, self._seen)) < 0:
+            assert select.select([self._ours], [], [], WAIT)[0], self.shown
+            self.shown += os.read(self._ours, 4096).decode(errors="replace")
+        self._seen = at + len(text)
+
+    def type(self, text: str) -> None:
+        os.write(self._ours, text.encode())
+
+    def interrupt(self) -> None:
+        """Ctrl+C. The terminal is not the controlling one of the process, so that the signal comes from here."""
+        # Python misses a signal between the prompt's last character and the wait for a key.
+        time.sleep(0.3)
+        self.process.send_signal(signal.SIGINT)
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+
+
+@POSIX
+def test_ctrl_c_at_the_prompt_leaves_only_the_second_time(library: Path) -> None:
+    with Terminal(library, "chat", "tiny", "--max-tokens", "2") as terminal:
+        terminal.until("/quit leaves.")
+        terminal.until("> ")
+        assert "/new" in terminal.shown
+        for _ in range(2):
+            terminal.interrupt()
+            terminal.until("Press Ctrl+C again or Ctrl+D to leave.")
+            terminal.until("> ")
+            terminal.type("Hello\r")
+            terminal.until("[stopped at 2 tokens]")
+            terminal.until("> ")
+        terminal.interrupt()
+        terminal.until("Press Ctrl+C again")
+        terminal.until("> ")
+        terminal.interrupt()
+        assert terminal.process.wait(WAIT) == 0
+
+
+@POSIX
+def test_a_reply_that_was_cut_off_is_marked_for_a_person(library: Path) -> None:
+    with Terminal(library, "run", "tiny", "-p", "Hello", "--max-tokens", "1") as terminal:
+        terminal.until("[stopped at 1 token]")
+    with Terminal(library, "run", "tiny", "-p", "Hello", "--context", "40", "--temperature", "0") as terminal:
+        terminal.until("[the context is full]")
+    with Terminal(library, "chat", "tiny", "--context", "40", "--temperature", "0") as terminal:
+        terminal.until("> ")
+        terminal.type("Hello\r")
+        terminal.until("[the context is full: /new begins again]")
 
 
 def test_chat_answers_each_line_until_it_is_told_to_quit(millstream: Program) -> None:

@@ -31,6 +31,7 @@ from engine import (
 )
 from engine.kernels.ops import Handle, Tensor
 from engine.kernels.plain import PlainOps
+from engine.text import Tokenizer
 from tests.tiny_chat import CONTEXT, write_tiny_chat
 
 HELLO = (Message("user", "Hello there"),)
@@ -150,11 +151,43 @@ def test_the_context_is_the_models_own_up_to_a_limit_or_what_was_asked_for(model
 
 def test_a_prompt_longer_than_the_context_is_refused_with_both_numbers(model: Path) -> None:
     with Engine.load(model, Budgets(context=30)) as engine:
-        with pytest.raises(ContextError, match=r"33 tokens, but the context holds 30: .* 256"):
+        with pytest.raises(ContextError, match=r"33 tokens, but the context holds 30 tokens: .* larger .* 256"):
             engine.generate("x" * 33)
         with pytest.raises(ContextError, match=r"28 tokens and 4 more, but the context holds 30"):
             engine.fingerprint("x" * 28, 5)
         assert finish_of(list(engine.generate("x" * 30))).reason == "context"
+
+
+def test_a_prompt_that_is_too_long_is_told_a_way_out_that_is_there(engine: Engine) -> None:
+    with pytest.raises(ContextError, match="this model's largest: begin a new conversation or shorten"):
+        engine.chat([Message("user", "x" * 300)])
+    with pytest.raises(ContextError, match="this model's largest: shorten the text"):
+        engine.generate("x" * 300)
+    larger = r"begin a new conversation .* larger context \(Tiny Chat allows 256\)"
+    with Engine.load(engine.info.path, Budgets(context=40)) as smaller, pytest.raises(ContextError, match=larger):
+        smaller.chat([Message("user", "x" * 300)])
+
+
+def test_what_cannot_fit_is_refused_without_being_encoded(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def encode(*arguments: object, **more: object) -> list[int]:
+        raise AssertionError("encoded")
+
+    monkeypatch.setattr(Tokenizer, "encode", encode)
+    monkeypatch.setattr(Tokenizer, "encode_chat", encode)
+    endless = "x" * 1_000_000
+    for request in (
+        lambda: engine.chat([Message("user", endless)]),
+        lambda: engine.generate(endless),
+        lambda: engine.fingerprint(endless, 1),
+    ):
+        with pytest.raises(ContextError, match=r"has 10000\d\d characters, but the context holds 256 tokens"):
+            request()
+
+
+def test_what_a_template_leaves_out_does_not_count(tmp_path: Path) -> None:
+    path = write_tiny_chat(tmp_path / "trims.gguf", template="{{ messages[-1].content | trim }}")
+    with Engine.load(path) as engine:
+        assert finish_of(list(engine.chat([Message("user", " " * 100_000 + "Hello")], SHORT))).usage.prompt_tokens == 5
 
 
 @pytest.mark.parametrize("prompt", [""])

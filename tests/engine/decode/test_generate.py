@@ -11,6 +11,7 @@ from engine.decode.forward import Forward
 from engine.decode.generate import generate
 from engine.errors import NumericsError
 from engine.formats import open_index
+from engine.formats.index import TensorIndex
 from engine.kernels.ops import Handle, Tensor
 from engine.kernels.plain import PlainOps
 from engine.text import Tokenizer
@@ -197,6 +198,37 @@ def test_a_prompt_that_fills_the_context_still_gets_its_one_token(
 ) -> None:
     events = events_of(make_forward(capacity=25), tokenizer)
     assert (finish_of(events).reason, finish_of(events).usage.completion_tokens) == ("context", 1)
+
+
+@pytest.mark.parametrize("way", ["length", "context", "cancelled", "stop"])
+def test_a_character_cut_in_two_is_shown_only_where_the_model_left_it_so(
+    make_forward: MakeForward, index: TensorIndex, tokenizer: Tokenizer, way: str
+) -> None:
+    cancel = Cancel()
+
+    class Emoji(Tokenizer):
+        """Reads every token as the next byte of "é🧭": token after token, whatever the model writes."""
+
+        def token_bytes(self, token_id: int) -> bytes:
+            written.append(token_id)
+            if way == "cancelled" and len(written) == 4:
+                cancel.set()
+            return "é🧭".encode()[len(written) - 1 : len(written)]
+
+    written: list[int] = []
+    reading = Emoji.from_metadata(index.metadata)
+    reading.eos_ids = frozenset()
+    if way == "stop":
+        forward = make_forward()
+        events_of(forward, tokenizer, replace(DRAWN, temperature=0, max_tokens=9))
+        reply = forward.cache.tokens[25:]
+        ends = next(n for n in (3, 4, 5, 2) if n < len(reply) and reply[n] not in reply[:n])
+        reading.eos_ids = frozenset({reply[ends]})
+    forward = make_forward(capacity=25 + 3 if way == "context" else 64)
+    settings = replace(DRAWN, temperature=0, max_tokens=4 if way == "length" else None)
+    events = list(generate(forward, reading, PROMPT, settings, chunk=8, continues=True, cancel=cancel))
+    assert finish_of(events).reason == way
+    assert text_of(events) == ("é\ufffd" if way == "stop" else "é")
 
 
 def test_timings_count_what_was_computed(make_forward: MakeForward, tokenizer: Tokenizer) -> None:

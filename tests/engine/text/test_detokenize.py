@@ -55,6 +55,15 @@ def test_bytes_that_cannot_become_a_character_are_shown_at_once_and_those_that_c
     assert pieces(tokenizer, [lead, letter, never, lead]) == ["", "\ufffde", "\ufffd", "", "\ufffd"]
 
 
+def test_a_stream_that_is_cut_off_drops_the_beginning_of_a_character_and_nothing_else(tokenizer: Tokenizer) -> None:
+    by_bytes = {tokenizer.token_bytes(token_id): token_id for token_id in reversed(range(tokenizer.size))}
+    emoji = [by_bytes[bytes([byte])] for byte in "\U0001f9ed".encode()]
+    for kept in (1, 2, 3):
+        stream = Detokenizer(tokenizer)
+        pushed = [stream.push(token_id) for token_id in [by_bytes[b"e"], by_bytes[b"\xff"], *emoji[:kept]]]
+        assert ("".join(pushed), stream.flush(cut=True)) == ("e\ufffd", "")
+
+
 def test_a_stream_that_goes_on_from_a_text_keeps_its_first_blank() -> None:
     tokenizer = Tokenizer.from_metadata(sentencepiece())
     ids = tokenizer.encode("the wheel", parse_special=False, add_bos=False)
