@@ -11,7 +11,7 @@
 #include "linear_tiles.h"
 #include "pool.h"
 
-enum { GRAIN_STRIPS = 8, TILE_FROM = 4 };
+enum { GRAIN_STRIPS = 8 };
 
 INLINE void packed_strip(packed_encoding e, const ms_weight *w, int64_t first, int rows, activations a, int64_t n, char *scratch,
                          float (*out)[STRIP]) {

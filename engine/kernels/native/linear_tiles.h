@@ -10,7 +10,7 @@
 #include "millstream.h"
 #include "quantise.h"
 
-enum { STRIP = 8 };
+enum { STRIP = 8, TILE_FROM = 4 }; /* weight rows of a strip; activation rows from which a tile pays */
 
 #if defined(__AVX512VL__)
 enum { TOKENS = 8 }; /* activation rows per pass over a tile: as many as the registers hold */
