@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
         print(USAGE, end="")
         return 0
     if command not in ("run", "test"):
-        sys.stderr.write(USAGE)
+        sys.stderr.write((f"There is no command {command!r}.\n\n" if command else "") + USAGE)
         return 2
     if rest[:1] == ["--"]:
         rest = rest[1:]

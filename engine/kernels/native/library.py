@@ -92,9 +92,9 @@ def load(isa: str | None = None) -> tuple[str, ctypes.CDLL]:
             "`python engine/kernels/native/build.py`."
         )
     wanted = isa or os.environ.get("MILLSTREAM_ISA")
-    if wanted and wanted not in built:
+    if wanted and wanted not in built and wanted not in dict(PREFERENCE):
         raise SettingsError(
-            f"The instruction set {wanted!r} is not known here (MILLSTREAM_ISA); use one of: {', '.join(built)}."
+            f"The instruction set {wanted!r} (MILLSTREAM_ISA) is not known; use one of: {', '.join(built)}."
         )
     lib = _open("portable" if "portable" in built else built[-1])
     has = lib.ms_processor()
