@@ -16,5 +16,3 @@ DEVICES: dict[str, Callable[[], Ops]] = {
 }
 CONTRACT = ("plain", "native")
 """Those whose results follow CONTRACT.md to the bit."""
-WITHOUT_KERNEL = {("native", "Q4_0")}
-"""Encodings that a device refuses."""

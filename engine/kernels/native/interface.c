@@ -10,7 +10,8 @@
 int ms_interface(void) { return MS_INTERFACE; }
 
 const char *ms_encoding_name(int encoding) {
-    static const char *const names[MS_ENCODINGS] = {"F32", "F16", "BF16", "Q4_1", "Q8_0"};
+#define NAME(name) #name,
+    static const char *const names[MS_ENCODINGS] = {"F32", "F16", "BF16", MS_PACKED(NAME)};
     return encoding >= 0 && encoding < MS_ENCODINGS ? names[encoding] : NULL;
 }
 

@@ -4,16 +4,18 @@
  * strip is done row by row (linear_rows.h), for many through a tile (linear_tiles.h). Both add the same terms to the same lanes in
  * the same order.
  */
+#include "encodings_256.h"
+#include "encodings_32.h"
 #include "linear_floats.h"
 #include "linear_rows.h"
 #include "linear_tiles.h"
 #include "pool.h"
 
-enum { GRAIN_STRIPS = 8, TILE_FROM = 4 };
+enum { GRAIN_STRIPS = 8 };
 
 INLINE void packed_strip(packed_encoding e, const ms_weight *w, int64_t first, int rows, activations a, int64_t n, char *scratch,
                          float (*out)[STRIP]) {
-    const int64_t units = a.columns / UNIT;
+    const int64_t units = a.columns / e.width;
     if (n < TILE_FROM) {
         for (int64_t row = 0; row < n; row++)
             for (int r = 0; r < rows; r++) out[row][r] = row_dot(e, w->data + (first + r) * w->row_bytes, row_of(a, row), units);
@@ -43,9 +45,10 @@ static int64_t strips(const ms_weight *w) { return (w->rows + STRIP - 1) / STRIP
 
 static void strip(const linear_job *job, const ms_weight *w, int64_t first, char *scratch, float (*out)[STRIP]) {
     const int rows = w->rows - first < STRIP ? (int)(w->rows - first) : STRIP;
+#define PACKED(name) \
+    case MS_##name: packed_strip(name, w, first, rows, job->a, job->n, scratch, out); break;
     switch (w->encoding) {
-    case MS_Q4_1: packed_strip(Q4_1, w, first, rows, job->a, job->n, scratch, out); break;
-    case MS_Q8_0: packed_strip(Q8_0, w, first, rows, job->a, job->n, scratch, out); break;
+        MS_PACKED(PACKED)
     default: float_strip(w, first, rows, job->x, job->n, scratch, out);
     }
 }
@@ -105,21 +108,22 @@ static int run(ms_pool *pool, linear_job *job) {
     int packed = 0;
     int64_t items = 0;
     for (int i = 0; i < job->count; i++) {
-        packed |= job->weights[i]->encoding >= MS_Q4_1;
+        packed |= job->weights[i]->encoding > MS_BF16;
         if (!job->gated || i == 0) items += strips(job->weights[i]);
     }
     if (packed) {
         activations *a = &job->a;
         a->columns = columns;
-        a->units = columns / UNIT;
-        const int64_t bytes = n < TILE_FROM && a->units >= OCTET ? n * (a->units / OCTET + 1) * OCTET_BYTES : 0;
-        char *memory = pool_scratch(pool, 0, n * (columns * 2 + a->units * 8) + 2 * bytes);
+        a->runs = columns / RUN;
+        const int64_t bytes = n < TILE_FROM && a->runs >= OCTET ? n * (a->runs / OCTET + 1) * OCTET_BYTES : 0;
+        char *memory = pool_scratch(pool, 0, n * (columns * 2 + a->runs * 16) + 2 * bytes);
         if (!memory) return MS_NO_MEMORY;
         a->q = (int16_t *)memory;
         a->s = (float *)(a->q + n * columns);
-        a->sums = (int32_t *)(a->s + n * a->units);
+        a->sums = (int32_t *)(a->s + n * a->runs);
+        a->halves = a->sums + n * a->runs;
         if (bytes) {
-            a->low = (int8_t *)(a->sums + n * a->units);
+            a->low = (int8_t *)(a->halves + 2 * n * a->runs);
             a->high = a->low + bytes;
         }
         pool_run(pool, quantise_task, job, n, n < 8 ? n : 8);

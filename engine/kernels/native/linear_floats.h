@@ -1,55 +1,76 @@
-/* Eight rows of float weights against all activation rows, element i to lane i mod 8 (CONTRACT.md, section 6). */
+/* Rows of float weights against activation rows, element i to lane i mod 8 (CONTRACT.md, section 6).
+ *
+ * A strip's eight rows go side by side, which keeps the adders busy while each sum waits for its last term. For few activation rows
+ * they are read straight from memory; for many they are decoded once.
+ */
 #ifndef MILLSTREAM_LINEAR_FLOATS_H
 #define MILLSTREAM_LINEAR_FLOATS_H
 
+#include "encodings.h"
 #include "linear_tiles.h"
 
-static void decode_floats(const uint8_t *data, int64_t encoding, int64_t n, float *out) {
-    typedef uint16_t u16x8 __attribute__((vector_size(16)));
-    int64_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        u16x8 bits;
-        memcpy(&bits, data + 2 * i, sizeof bits);
-        f8_store(out + i, encoding == MS_F16 ? __builtin_convertvector((h8)bits, f8) : (f8)(__builtin_convertvector(bits, i32x8) << 16));
+INLINE f8 float_vector(int64_t encoding, const uint8_t *row, int64_t c) {
+    if (encoding == MS_F32) return (f8)i32_load((const int32_t *)(row + 4 * c));
+    if (encoding == MS_F16) return f8_from_half(row + 2 * c);
+    return (f8)(__builtin_convertvector((u16x8)u8_load(row + 2 * c), i32x8) << 16);
+}
+
+INLINE float float_element(int64_t encoding, const uint8_t *row, int64_t c) {
+    float value;
+    if (encoding == MS_F16) return half_to_float(row + 2 * c);
+    if (encoding == MS_F32) {
+        memcpy(&value, row + 4 * c, 4);
+    } else {
+        const uint8_t bits[4] = {0, 0, row[2 * c], row[2 * c + 1]};
+        memcpy(&value, bits, 4);
     }
-    for (; i < n; i++) {
-        uint16_t half;
-        memcpy(&half, data + 2 * i, 2);
-        const uint32_t bits = (uint32_t)half << 16;
-        memcpy(out + i, &bits, 4);
-        if (encoding == MS_F16) out[i] = half_to_float(&half);
+    return value;
+}
+
+/* out[r] = the lane sum of x times row r, for `count` <= 8 rows. */
+INLINE void float_rows(int64_t encoding, const uint8_t *row, int64_t row_bytes, int count, const float *x, int64_t columns, float *out) {
+    f8 lanes[STRIP];
+    for (int r = 0; r < count; r++) lanes[r] = f8_set(0.0f);
+    int64_t c = 0;
+    for (; c + 8 <= columns; c += 8) {
+        const f8 value = f8_load(x + c);
+        for (int r = 0; r < count; r++) lanes[r] = lanes[r] + value * float_vector(encoding, row + r * row_bytes, c);
     }
+    for (int lane = 0; c < columns; c++, lane++)
+        for (int r = 0; r < count; r++) lanes[r][lane] += x[c] * float_element(encoding, row + r * row_bytes, c);
+    for (int r = 0; r < count; r++) out[r] = f8_tree(lanes[r]);
+}
+
+INLINE void few_floats(int64_t encoding, const uint8_t *row, int64_t row_bytes, int rows, const float *x, int64_t columns, float *out) {
+    if (rows == STRIP) {
+        float_rows(encoding, row, row_bytes, STRIP, x, columns, out);
+        return;
+    }
+    for (int r = 0; r < rows; r++) float_rows(encoding, row + r * row_bytes, row_bytes, 1, x, columns, out + r);
+}
+
+static void decode_floats(int64_t encoding, const uint8_t *row, int64_t columns, float *out) {
+    int64_t c = 0;
+    for (; c + 8 <= columns; c += 8) f8_store(out + c, float_vector(encoding, row, c));
+    for (; c < columns; c++) out[c] = float_element(encoding, row, c);
 }
 
 INLINE void float_strip(const ms_weight *w, int64_t first, int rows, const float *x, int64_t n, char *scratch, float (*out)[STRIP]) {
-    const int64_t columns = w->columns;
-    const float *row[STRIP];
-    for (int r = 0; r < STRIP; r++) {
-        const uint8_t *data = w->data + (first + (r < rows ? r : 0)) * w->row_bytes;
-        row[r] = (const float *)data;
-        if (w->encoding != MS_F32) {
-            float *decoded = (float *)scratch + r * columns;
-            decode_floats(data, w->encoding, columns, decoded);
-            row[r] = decoded;
+    const int64_t columns = w->columns, bytes = columns * (int64_t)sizeof(float);
+    const uint8_t *row = w->data + first * w->row_bytes;
+    if (n < TILE_FROM) {
+        for (int64_t i = 0; i < n; i++, x += columns) {
+            if (w->encoding == MS_F32)
+                few_floats(MS_F32, row, w->row_bytes, rows, x, columns, out[i]);
+            else if (w->encoding == MS_F16)
+                few_floats(MS_F16, row, w->row_bytes, rows, x, columns, out[i]);
+            else
+                few_floats(MS_BF16, row, w->row_bytes, rows, x, columns, out[i]);
         }
+        return;
     }
-    for (int64_t i = 0; i < n; i++) {
-        const float *v = x + i * columns;
-        f8 lanes[STRIP];
-        for (int r = 0; r < STRIP; r++) lanes[r] = f8_set(0.0f);
-        int64_t c = 0;
-        for (; c + 8 <= columns; c += 8) {
-            const f8 value = f8_load(v + c);
-            for (int r = 0; r < STRIP; r++) lanes[r] = lanes[r] + value * f8_load(row[r] + c);
-        }
-        for (int lane = 0; c < columns; c++, lane++)
-            for (int r = 0; r < STRIP; r++) {
-                float weight;
-                memcpy(&weight, row[r] + c, sizeof weight);
-                lanes[r][lane] += v[c] * weight;
-            }
-        for (int r = 0; r < STRIP; r++) out[i][r] = f8_tree(lanes[r]);
-    }
+    for (int r = 0; r < STRIP; r++) decode_floats(w->encoding, row + (r < rows ? r : 0) * w->row_bytes, columns, (float *)(scratch + r * bytes));
+    for (int64_t i = 0; i < n; i++) float_rows(MS_F32, (const uint8_t *)scratch, bytes, STRIP, x + i * columns, columns, out[i]);
 }
 
 #endif

@@ -10,7 +10,7 @@
 #include "millstream.h"
 #include "quantise.h"
 
-enum { STRIP = 8 };
+enum { STRIP = 8, TILE_FROM = 4 }; /* weight rows of a strip; activation rows from which a tile pays */
 
 #if defined(__AVX512VL__)
 enum { TOKENS = 8 }; /* activation rows per pass over a tile: as many as the registers hold */
@@ -43,17 +43,17 @@ typedef struct {
 
 INLINE void unpack_tile(packed_encoding e, const ms_weight *w, int64_t first, int rows, int64_t units, tile t) {
     const uint8_t *row = w->data + first * w->row_bytes;
-    for (int64_t u = 0; u < units; u++) {
+    for (int64_t run = 0; run < w->columns / RUN; run++) {
         i32x8 pairs[2][8];
         for (int r = 0; r < 8; r++) {
             i16x16 codes[2] = {{0}, {0}};
-            if (r < rows) e.codes(row + r * w->row_bytes + u * e.unit_bytes, codes);
+            if (r < rows) e.codes(row + r * w->row_bytes, run, codes);
             pairs[0][r] = (i32x8)codes[0];
             pairs[1][r] = (i32x8)codes[1];
         }
         for (int half = 0; half < 2; half++) {
             transpose(pairs[half]);
-            memcpy(t.pairs + (u * 2 + half) * 128, pairs[half], sizeof pairs[half]);
+            memcpy(t.pairs + (run * 2 + half) * 128, pairs[half], sizeof pairs[half]);
         }
     }
     for (int64_t u = 0; u < units; u += 8) {
@@ -61,7 +61,7 @@ INLINE void unpack_tile(packed_encoding e, const ms_weight *w, int64_t first, in
         f8 scale[8], minimum[8];
         for (int r = 0; r < 8; r++) {
             scale[r] = minimum[r] = f8_set(0.0f);
-            if (r < rows) e.scales(row + r * w->row_bytes + u * e.unit_bytes, count, &scale[r], &minimum[r]);
+            if (r < rows) e.scales(row + r * w->row_bytes, u, count, &scale[r], &minimum[r]);
         }
         transpose((i32x8 *)scale);
         memcpy(t.scale + u, scale, (size_t)count * sizeof(f8));
@@ -81,8 +81,9 @@ INLINE i16x16 broadcast_pair(const int16_t *q) {
 /* `tokens` activation rows from `row` against the tile. */
 INLINE void tile_dot(packed_encoding e, tile t, activations a, int64_t row, int tokens, int64_t units, float (*out)[STRIP]) {
     const int16_t *q = a.q + row * a.columns;
-    const float *s = a.s + row * a.units;
-    const int32_t *sums = a.sums + row * a.units;
+    const int64_t per_run = RUN / e.width; /* units */
+    const float *s = a.s + row * a.runs;
+    const int32_t *sums = e.width == RUN ? a.sums + row * a.runs : a.halves + 2 * row * a.runs;
     f8 lanes[TOKENS][8];
     for (int lane = 0; lane < 8; lane++) {
         f8 total[TOKENS];
@@ -90,15 +91,15 @@ INLINE void tile_dot(packed_encoding e, tile t, activations a, int64_t row, int 
         for (int64_t u = lane; u < units; u += 8) {
             i32x8 dot[TOKENS];
             for (int k = 0; k < tokens; k++) dot[k] = (i32x8){0};
-            for (int p = 0; p < UNIT / 2; p++) {
-                const i16x16 codes = i16_load(t.pairs + (u * (UNIT / 2) + p) * 16);
+            for (int p = 0; p < e.width / 2; p++) {
+                const i16x16 codes = i16_load(t.pairs + (u * (e.width / 2) + p) * 16);
                 for (int k = 0; k < tokens; k++)
-                    dot[k] = i16_dot(dot[k], codes, broadcast_pair(q + k * a.columns + u * UNIT + 2 * p));
+                    dot[k] = i16_dot(dot[k], codes, broadcast_pair(q + k * a.columns + u * e.width + 2 * p));
             }
             for (int k = 0; k < tokens; k++) {
-                const float step = s[k * a.units + u];
+                const float step = s[k * a.runs + u / per_run];
                 total[k] = total[k] + (t.scale[u] * step) * f8_from_i32(dot[k]);
-                if (e.has_minimum) total[k] = total[k] + (t.minimum[u] * step) * (float)sums[k * a.units + u];
+                if (e.has_minimum) total[k] = total[k] + (t.minimum[u] * step) * (float)sums[k * a.runs * per_run + u];
             }
         }
         for (int k = 0; k < tokens; k++) lanes[k][lane] = total[k];

@@ -19,7 +19,12 @@
 typedef struct ms_pool ms_pool;
 
 /* The encodings that have kernels, in the order of `ms_encoding_name`. */
-typedef enum { MS_F32, MS_F16, MS_BF16, MS_Q4_1, MS_Q8_0, MS_ENCODINGS } ms_encoding;
+#define MS_PACKED(each) \
+    each(Q4_0) each(Q4_1) each(Q5_0) each(Q5_1) each(Q8_0) each(Q2_K) each(Q3_K) each(Q4_K) each(Q5_K) each(Q6_K) each(IQ4_NL) \
+    each(IQ4_XS) each(MXFP4) each(TQ1_0) each(TQ2_0)
+#define MS_NAME(name) MS_##name,
+typedef enum { MS_F32, MS_F16, MS_BF16, MS_PACKED(MS_NAME) MS_ENCODINGS } ms_encoding;
+#undef MS_NAME
 
 /* Packed rows as they lie on disk. */
 typedef struct {

@@ -118,6 +118,20 @@ INLINE int32_t i32_sum(i32x8 v) {
     return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
 }
 
+/* table[index] for sixteen indices 0 … 15. */
+INLINE i8x16 i8_choose(const int8_t table[16], u8x16 index) {
+    i8x16 all;
+    memcpy(&all, table, sizeof all);
+#if defined(__AVX2__)
+    return (i8x16)_mm_shuffle_epi8((__m128i)all, (__m128i)index);
+#elif defined(__ARM_NEON)
+    return (i8x16)vqtbl1q_s8((int8x16_t)all, (uint8x16_t)index);
+#else
+    for (int i = 0; i < 16; i++) all[i] = table[index[i]];
+    return all;
+#endif
+}
+
 INLINE i16x16 i16_from_i8(i8x16 v) { return __builtin_convertvector(v, i16x16); }
 INLINE i16x16 i16_from_u8(u8x16 v) { return __builtin_convertvector(v, i16x16); }
 

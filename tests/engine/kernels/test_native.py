@@ -12,7 +12,7 @@ from engine.errors import MillstreamError, NumericsError, SettingsError, Unsuppo
 from engine.kernels.native import NativeOps, available, library
 from engine.kernels.ops import AttentionSpec, CacheSpec, Rotary, Weight
 from engine.kernels.plain import PlainOps
-from tests.engine.kernels.cases import ATTENTION, golden, same_bits
+from tests.engine.kernels.cases import ATTENTION, PACKED, golden, packed_rows, same_bits
 
 GOLDEN = golden()
 THREADS = (1, 2, 3)
@@ -79,15 +79,23 @@ LINEAR = [case for case in GOLDEN if case.startswith("linear/")]
 def test_linear_gives_the_frozen_bits_for_many_rows_and_for_one(ops, case) -> None:
     inputs, expected = GOLDEN[case]
     name = case.partition("/")[2]
-    if name not in ops._encodings:
-        with pytest.raises(UnsupportedModelError, match=name):
-            ops.matrix(weight(name, inputs["w"]))
-        return
     matrix = ops.matrix(weight(name, inputs["w"]))
     x = inputs["x"]
     assert same_bits(ops.host(ops.linear(tensor(ops, x), matrix)), expected["out"])
     for row in range(x.shape[0]):
         assert same_bits(ops.host(ops.linear(tensor(ops, x[row : row + 1]), matrix)), expected["out"][row : row + 1])
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_every_encoding_gives_the_twins_bits_at_every_width(ops, name) -> None:
+    rng = np.random.default_rng(7)
+    block = weights.get(name).block
+    for blocks in (1, 2, 5) if block == 256 else (1, 2, 7, 8, 9, 16, 23):
+        packed = weight(name, packed_rows(rng, name, 9, blocks * block))
+        twin, ours = PlainOps().matrix(packed), ops.matrix(packed)
+        for n in (1, 2, 5, 17):
+            x = rng.standard_normal((n, blocks * block), np.float32)
+            assert same_bits(ops.host(ops.linear(tensor(ops, x), ours)), PlainOps().linear(x, twin)), (blocks, n)
 
 
 @pytest.mark.parametrize("name", ["Q4_1", "Q8_0", "F16"])
@@ -177,6 +185,11 @@ def test_a_key_too_large_for_float16_is_an_error(ops) -> None:
     small = np.ones((1, 8), np.float32)
     with pytest.raises(NumericsError, match="f32 cache"):
         ops.attention(tensor(ops, small), tensor(ops, row), tensor(ops, small), cache, AttentionSpec(1, 1.0), 0)
+
+
+def test_an_encoding_without_a_kernel_is_refused_by_name(ops) -> None:
+    with pytest.raises(UnsupportedModelError, match="IQ2_XXS"):
+        ops.matrix(Weight("blk.0.attn_q.weight", "IQ2_XXS", 1, 256, np.zeros((1, 66), np.uint8)))
 
 
 def test_embedding_rows_are_the_reference_decode(ops) -> None:

@@ -13,7 +13,7 @@ from transformers import LlamaForCausalLM
 
 from bench.accuracy import teacher_forced
 from engine.kernels.reference import ReferenceOps
-from tests.engine.devices import CONTRACT, DEVICES, WITHOUT_KERNEL
+from tests.engine.devices import CONTRACT, DEVICES
 from tests.tiny import load_model, tiny_llama, write_llama
 
 LLAMA3 = {
@@ -38,7 +38,7 @@ SHAPES = {
     "linear rope": {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}},
     "attention bias": {"attention_bias": True},
 }
-ENCODINGS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")
+ENCODINGS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "MXFP4")
 TOKENS = [int(token) for token in np.random.default_rng(4).integers(0, 33, 40)]
 
 
@@ -76,7 +76,7 @@ def test_every_shape_agrees_with_transformers(shape: str, device: str, tmp_path:
     check(tmp_path / "tiny.gguf", transformers_logits(model), device, "f32")
 
 
-@pytest.mark.parametrize(("device", "encoding"), sorted({*product(DEVICES, ENCODINGS)} - WITHOUT_KERNEL))
+@pytest.mark.parametrize(("device", "encoding"), sorted(product(DEVICES, ENCODINGS)))
 @pytest.mark.parametrize("kv", ["f32", "f16"])
 def test_every_encoding_agrees_with_transformers(encoding: str, kv: str, device: str, tmp_path: Path) -> None:
     model = tiny_llama()
