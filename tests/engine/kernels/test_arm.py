@@ -1,4 +1,4 @@
-"""The native kernels on Arm: the golden vectors through the C interface, built for aarch64 and run under an emulator."""
+"""The native kernels on Arm: golden vectors through the C interface, built for aarch64 and run under an emulator."""
 
 from __future__ import annotations
 
