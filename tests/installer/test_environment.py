@@ -129,22 +129,25 @@ def test_making_it_anew_sweeps_out_the_wreck_and_stays_marked(environment: Envir
     assert environment.sound()
 
 
-def test_a_second_set_up_waits_for_the_first_and_says_so(
-    environment: Environment, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_second_set_up_waits_for_the_first_and_says_so(environment: Environment) -> None:
     order: list[str] = []
+    said = threading.Event()
+
+    class Listening(Report):
+        def say(self, text: str) -> None:
+            if "waiting" in text:
+                said.set()
 
     def second() -> None:
-        with Environment(environment.root).locked(Report(1)):
+        with Environment(environment.root).locked(Listening(1)):
             order.append("second")
 
     thread = threading.Thread(target=second)
     with environment.locked(Report(1)):
         thread.start()
-        while "waiting" not in capsys.readouterr().err:
-            assert thread.is_alive()
+        assert said.wait(30)
         order.append("first")
-    thread.join()
+    thread.join(30)
     assert order == ["first", "second"]
 
 
