@@ -21,7 +21,7 @@ def model(*, default: str | None = None) -> argparse.ArgumentParser:
     )
     group = parser.add_argument_group("how the model is run")
     group.add_argument(
-        "--threads", type=int, metavar="N", help="threads that compute (default: one for each processor core)"
+        "--threads", type=int, metavar="N", help="threads that compute (default: one for each performance core)"
     )
     group.add_argument(
         "--context",
@@ -29,7 +29,7 @@ def model(*, default: str | None = None) -> argparse.ArgumentParser:
         metavar="N",
         help="tokens that prompt and reply may fill together (default: as many as the model allows, up to 8192)",
     )
-    group.add_argument("--kv", default=Budgets.kv, metavar="FORM", help="key-value cache, f16 (default) or f32")
+    group.add_argument("--kv", default=Budgets.kv, metavar="FORM", help="key-value cache: f16 (default), f32 or q8_0")
     group.add_argument("--chunk", type=int, default=Budgets.chunk, metavar="N", help="prompt tokens per pass (512)")
     return parser
 

@@ -3,7 +3,7 @@
     python -m bench.accuracy MODEL.gguf --ops native --kv f16
 
 Both read the text of `prose.txt`, and the logits of every position are compared. Prints one JSON object. MODEL is a
-GGUF file of the architecture `llama`.
+GGUF file of an architecture that the engine knows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bench.llama_oracle import transformers_llama
+from bench.oracle import transformers_model
 from engine import models
 from engine.formats.gguf import read
 from engine.formats.index import TensorIndex
@@ -29,6 +29,7 @@ from engine.memory.meter import Meter
 from engine.memory.store import WeightStore
 from engine.models.model import Model
 from engine.text.tokenizer import Tokenizer
+from engine.types import CACHE_KINDS
 
 OPS: dict[str, Callable[[], Ops]] = {"reference": ReferenceOps, "plain": PlainOps, "native": NativeOps}
 PROSE = Path(__file__).with_name("prose.txt")
@@ -83,14 +84,14 @@ def engine_logits(index: TensorIndex, ops: Ops, tokens: Sequence[int], *, kv: st
 
 def transformers_logits(index: TensorIndex, tokens: Sequence[int]) -> np.ndarray:
     with torch.no_grad():
-        return transformers_llama(index)(torch.tensor([tokens])).logits[0].numpy()
+        return transformers_model(index)(torch.tensor([tokens])).logits[0].numpy()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("--ops", choices=OPS, default="native")
-    parser.add_argument("--kv", choices=("f32", "f16"), default="f16")
+    parser.add_argument("--kv", choices=CACHE_KINDS, default="f16")
     parser.add_argument("--tokens", type=int, default=512)
     arguments = parser.parse_args()
     index = read(arguments.model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from engine.errors import SettingsError
-from engine.types import Budgets, Settings
+from engine.types import CACHE_KINDS, Budgets, Settings
 
 MAX_THREADS = 256
 
@@ -35,8 +35,8 @@ def check_budgets(budgets: Budgets) -> None:
     if budgets.context is not None:
         check_count("context", budgets.context)
     check_count("chunk", budgets.chunk)
-    if budgets.kv not in ("f16", "f32"):
-        raise SettingsError(f"kv must be f16 or f32, not {budgets.kv}.")
+    if budgets.kv not in CACHE_KINDS:
+        raise SettingsError(f"kv must be {', '.join(CACHE_KINDS[:-1])} or {CACHE_KINDS[-1]}, not {budgets.kv}.")
 
 
 def check_count(name: str, value: int) -> None:

@@ -18,13 +18,13 @@ from engine.decode.cache import KVCache
 from engine.decode.fingerprint import fingerprint
 from engine.decode.forward import Forward
 from engine.decode.generate import generate
-from engine.decode.measure import Measurement, measure_rates, weight_bytes_per_token
+from engine.decode.measure import Measurement, measure
 from engine.errors import ContextError, MillstreamError, SettingsError
 from engine.formats import open_index
 from engine.formats.index import TensorIndex
 from engine.info import model_info
 from engine.kernels.ops import Ops
-from engine.memory.meter import Meter, peak_memory, require_free
+from engine.memory.meter import Meter, require_free
 from engine.memory.store import WeightStore
 from engine.models.model import Model
 from engine.text import ChatTemplate, Tokenizer
@@ -67,6 +67,7 @@ class Engine:
         self._budgets = budgets
         self._meter = meter
         self._cache = KVCache(ops, model.caches, model.context_length, budgets.kv, meter)
+        self._forward = Forward(model, ops, self._cache)
         self._busy = threading.Lock()
         self._step = threading.Lock()
         self._closed = self._released = False
@@ -132,7 +133,7 @@ class Engine:
                 self._released = True
                 self._cache.close()
                 self._ops.close()
-                del self._model
+                del self._model, self._forward
                 self._meter.set("weights", 0)
                 self._meter.set("activations", 0)
 
@@ -189,22 +190,13 @@ class Engine:
             return fingerprint(forward, tokens, n, chunk=chunk)
 
     def measure(self, prompt_tokens: int = 512, tokens: int = 128) -> Measurement:
-        """Time prefill and decoding (`engine.decode.measure`). The conversation's cache is left alone."""
+        """Time prefill and decoding, and the machine itself (`engine.decode.measure`). The cache is left alone."""
         check_count("prompt_tokens", prompt_tokens)
         check_count("tokens", tokens)
         self._check_length(prompt_tokens, tokens)
         prompt = self._encode(BENCH_TEXT * (prompt_tokens // 8 + 1))[:prompt_tokens]
         with self._side_job(prompt, tokens) as forward:
-            rates = measure_rates(forward, prompt, tokens, chunk=self._budgets.chunk)
-        return Measurement(
-            threads=self.threads,
-            prefill_tok_s=rates.prefill,
-            decode_short_tok_s=rates.decode_short,
-            decode_long_tok_s=rates.decode_long,
-            peak_memory_bytes=peak_memory(),
-            bytes_read=self.bytes_read,
-            bytes_per_token=weight_bytes_per_token(self._index),
-        )
+            return measure(forward, self._index, prompt, tokens, chunk=self._budgets.chunk, bytes_read=self.bytes_read)
 
     def _reply(
         self, prompt: list[int], settings: Settings | None, cancel: Cancel | None, *, continues: bool
@@ -212,10 +204,9 @@ class Engine:
         settings = settings or Settings()
         check_settings(settings)
         self._check_length(len(prompt), 0, SHORTEN if continues else BEGIN_OR_SHORTEN)
-        forward = Forward(self._model, self._ops, self._cache)
         chunk = self._budgets.chunk
         return self._exclusive(
-            generate(forward, self._tokenizer, prompt, settings, chunk=chunk, continues=continues, cancel=cancel)
+            generate(self._forward, self._tokenizer, prompt, settings, chunk=chunk, continues=continues, cancel=cancel)
         )
 
     def _exclusive(self, events: Generator[Event]) -> Iterator[Event]:

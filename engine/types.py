@@ -6,10 +6,13 @@ All are frozen dataclasses without tensors, so they may cross threads and proces
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 Role = Literal["system", "user", "assistant"]
 FinishReason = Literal["stop", "length", "context", "cancelled"]
+
+CACHE_KINDS: Final = ("f16", "f32", "q8_0")
+"""The number formats of the key-value cache."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class Message:
 class Budgets:
     """What the engine may use. `None` means: chosen by the engine.
 
-    `context` is the number of positions kept; `kv` the form of the key-value cache ("f16" or "f32");
+    `context` is the number of positions kept; `kv` the form of the key-value cache, one of `CACHE_KINDS`;
     `chunk` the number of prompt tokens per prefill call, which never changes the result.
     """
 

@@ -1,4 +1,4 @@
-"""Tiny Llama models with random weights: made by Transformers, written as GGUF, loaded by the engine."""
+"""Tiny models with random weights: made by Transformers, written as GGUF, loaded by the engine."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import gguf
 import numpy as np
 import torch
 from gguf import GGMLQuantizationType, GGUFWriter
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import PreTrainedModel
 
-from bench.llama_oracle import gguf_name, rotary_heads, to_gguf_rows, to_transformers_rows
+from bench.oracle import CLASSES, gguf_name, reordered_heads, to_gguf_rows, to_transformers_rows
 from engine import models
 from engine.formats.gguf import read
 from engine.kernels.ops import Ops
@@ -23,22 +23,28 @@ CONTEXT = 64
 """The context length of a tiny model, unless it is changed."""
 
 
-def tiny_llama(**changes: object) -> LlamaForCausalLM:
+SHAPE: dict[str, object] = {
+    "vocab_size": 96,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": CONTEXT,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": False,
+}
+"""The configuration of a tiny model, unless it is changed."""
+
+
+def tiny(architecture: str, **changes: object) -> PreTrainedModel:
     """A float32 model of two layers, always the same for the same changes to its configuration.
 
     Its weights are large enough for attention to pick out single positions.
     """
-    shape: dict[str, object] = {
-        "vocab_size": 96,
-        "hidden_size": 64,
-        "intermediate_size": 96,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": CONTEXT,
-        "rms_norm_eps": 1e-5,
-    }
-    model = LlamaForCausalLM(LlamaConfig(**(shape | changes))).eval()
+    make_config, make_model = CLASSES[architecture]
+    model = make_model(make_config(**(SHAPE | changes))).eval()
     draws = torch.Generator().manual_seed(20)
     with torch.no_grad():
         for name, values in model.named_parameters():
@@ -50,14 +56,14 @@ def tiny_llama(**changes: object) -> LlamaForCausalLM:
     return model
 
 
-def write_llama(path: Path, model: LlamaForCausalLM, encoding: str = "F32") -> None:
+def write_gguf(path: Path, model: PreTrainedModel, encoding: str = "F32") -> None:
     """Write the model with its matrices in `encoding`, and give it the rounded weights that the file now holds.
 
     Keys and tensors are those that llama.cpp's converter writes (`set_gguf_parameters`); norms and biases stay F32.
     `encoding` is one that the `gguf` package can quantise to.
     """
     config = model.config
-    writer = GGUFWriter(path, "llama")
+    writer = GGUFWriter(path, config.model_type)
     writer.add_vocab_size(config.vocab_size)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
@@ -68,7 +74,8 @@ def write_llama(path: Path, model: LlamaForCausalLM, encoding: str = "F32") -> N
     writer.add_key_length(config.head_dim)
     writer.add_value_length(config.head_dim)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_dimension_count(config.head_dim)
+    if config.model_type == "llama":
+        writer.add_rope_dimension_count(config.head_dim)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     if config.rope_parameters["rope_type"] == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
@@ -77,7 +84,7 @@ def write_llama(path: Path, model: LlamaForCausalLM, encoding: str = "F32") -> N
         writer.add_tensor("rope_freqs.weight", _llama3_divisors(model))
     with torch.no_grad():
         for name, values in model.named_parameters():
-            heads = rotary_heads(name, config)
+            heads = reordered_heads(name, config)
             kind = GGMLQuantizationType[encoding if values.ndim == 2 else "F32"]
             packed = gguf.quantize(to_gguf_rows(values.numpy(), heads), kind)
             writer.add_tensor(gguf_name(name), packed, raw_dtype=kind)
@@ -96,7 +103,7 @@ def load_model(path: Path, ops: Ops, context: int = CONTEXT) -> Model:
         return models.build(index.metadata, store, context=context)
 
 
-def _llama3_divisors(model: LlamaForCausalLM) -> np.ndarray:
+def _llama3_divisors(model: PreTrainedModel) -> np.ndarray:
     """What Llama 3's scaling divides each plain frequency by, as the converter stores it in `rope_freqs.weight`."""
     dim, theta = model.config.head_dim, model.config.rope_parameters["rope_theta"]
     plain = theta ** (-np.arange(0, dim, 2) / dim)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engine.kernels.kv import holds, positions, row_bytes
 from engine.kernels.ops import CacheSpec, LayerCache, Ops
 from engine.memory.meter import Meter, require_free
 
-ELEMENT_BYTES = {"f16": 2, "f32": 4}
+
+def position_bytes(specs: Sequence[CacheSpec], kind: str) -> int:
+    """Bytes of all layers' keys and values at one position. Raises SettingsError as `row_bytes` does."""
+    return sum(spec.n_kv_heads * sum(row_bytes(spec, kind)) for spec in specs)
 
 
 def cache_bytes(specs: Sequence[CacheSpec], capacity: int, kind: str) -> int:
-    """Bytes of all layers' keys and values for `capacity` positions."""
-    elements = sum(spec.n_kv_heads * (spec.key_dim + spec.value_dim) for spec in specs)
-    return elements * capacity * ELEMENT_BYTES[kind]
+    """Bytes of memory for `capacity` positions, which are kept by whole chunks."""
+    return positions(capacity) * position_bytes(specs, kind)
 
 
 class KVCache:
@@ -24,11 +27,11 @@ class KVCache:
     """
 
     def __init__(self, ops: Ops, specs: Sequence[CacheSpec], capacity: int, kind: str, meter: Meter) -> None:
-        """Raises BudgetError where the memory is not there."""
+        """Raises BudgetError where the memory is not there, SettingsError where `kind` cannot hold such widths."""
         require_free(
             cache_bytes(specs, capacity, kind),
             f"A context of {capacity} tokens",
-            "choose a smaller context" + (" or the f16 cache" if kind == "f32" else "") + ", or close other programs",
+            f"choose a smaller context{_smaller(specs, kind)}, or close other programs",
         )
         self.capacity = capacity
         self.layers: tuple[LayerCache, ...] = tuple(ops.cache(spec, capacity, kind) for spec in specs)
@@ -72,3 +75,12 @@ class KVCache:
         self._meter.add("kv", -self.nbytes)
         self.layers, self.nbytes = (), 0
         self._tokens.clear()
+
+
+def _smaller(specs: Sequence[CacheSpec], kind: str) -> str:
+    """The kind of cache that takes less, as an alternative in a sentence."""
+    if kind == "f32":
+        return " or the f16 cache"
+    if kind == "f16" and all(holds(spec, "q8_0") for spec in specs):
+        return " or the q8_0 cache"
+    return ""

@@ -1,17 +1,24 @@
-"""How fast a loaded model runs on this machine, and what it moves."""
+"""How fast a loaded model runs on this machine, what it moves, and how near that comes to what the machine can do."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from engine.decode.cache import position_bytes
 from engine.decode.forward import Forward
 from engine.formats.index import TensorIndex
 from engine.kernels.ops import Tensor
+from engine.memory.floors import measure_floors
+from engine.memory.meter import peak_memory
 
 SHORT = 4
 """Tokens of context from which decoding at short context starts."""
+
+TABLE, HEAD = "token_embd.weight", "output.weight"
+"""The input table, which is the head as well where the file has no other."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +27,15 @@ class Measurement:
 
     `decode_short_tok_s` starts at 4 tokens of context, `decode_long_tok_s` after the whole prompt.
     `peak_memory_bytes` is the most real memory the process has held; `bytes_read` came from disk since the load
-    began; `bytes_per_token` of weights are passed over by one step.
+    began; `bytes_per_token` of weights are passed over by one step. To these the two `decode_…_bytes_per_token` add
+    the keys and values that the mean step of the run reads: those of every position before its own, in every layer,
+    as if no layer had a window.
+
+    `multiply_adds_per_token` of prefill: rows · columns of every matrix that a token passes, and the head's share,
+    which the last token alone passes; attention and whatever else is no matrix are left out.
+
+    A share is of what the same threads reach without doing anything else (`engine.memory.floors`):
+    `read_bandwidth` bytes and `multiply_add_rate` multiply-adds a second. `None` where that was not to be measured.
     """
 
     threads: int
@@ -30,6 +45,14 @@ class Measurement:
     peak_memory_bytes: int
     bytes_read: int
     bytes_per_token: int
+    decode_short_bytes_per_token: int
+    decode_long_bytes_per_token: int
+    multiply_adds_per_token: int
+    read_bandwidth: float | None
+    multiply_add_rate: float | None
+    decode_short_bandwidth_share: float | None
+    decode_long_bandwidth_share: float | None
+    prefill_multiply_add_share: float | None
 
 
 @dataclass(frozen=True)
@@ -39,6 +62,36 @@ class Rates:
     prefill: float
     decode_short: float
     decode_long: float
+
+
+def measure(
+    forward: Forward, index: TensorIndex, prompt: Sequence[int], tokens: int, *, chunk: int, bytes_read: int
+) -> Measurement:
+    """Time the model of `index` as `measure_rates` does, and hold it against the machine's floors."""
+    rates = measure_rates(forward, prompt, tokens, chunk=chunk)
+    peak = peak_memory()  # the floors take memory of their own
+    floors = measure_floors(forward.ops)
+    bandwidth, multiply_adds = (floors.read_bandwidth, floors.multiply_adds) if floors else (None, None)
+    weights = weight_bytes_per_token(index)
+    short, long = (weights + _cache_bytes(forward, start, tokens) for start in (min(SHORT, len(prompt)), len(prompt)))
+    work = multiply_adds_per_token(index, len(prompt))
+    return Measurement(
+        threads=forward.ops.threads,
+        prefill_tok_s=rates.prefill,
+        decode_short_tok_s=rates.decode_short,
+        decode_long_tok_s=rates.decode_long,
+        peak_memory_bytes=peak,
+        bytes_read=bytes_read,
+        bytes_per_token=weights,
+        decode_short_bytes_per_token=short,
+        decode_long_bytes_per_token=long,
+        multiply_adds_per_token=work,
+        read_bandwidth=bandwidth,
+        multiply_add_rate=multiply_adds,
+        decode_short_bandwidth_share=bandwidth and rates.decode_short * short / bandwidth,
+        decode_long_bandwidth_share=bandwidth and rates.decode_long * long / bandwidth,
+        prefill_multiply_add_share=multiply_adds and rates.prefill * work / multiply_adds,
+    )
 
 
 def measure_rates(forward: Forward, prompt: Sequence[int], tokens: int, *, chunk: int) -> Rates:
@@ -60,10 +113,24 @@ def measure_rates(forward: Forward, prompt: Sequence[int], tokens: int, *, chunk
 def weight_bytes_per_token(index: TensorIndex) -> int:
     """Bytes of weights that one step reads: all of them, but one row of an input table that is not the head as well."""
     total = sum(tensor.nbytes for tensor in index.tensors.values())
-    table = index.tensors.get("token_embd.weight")
-    if table is None or "output.weight" not in index.tensors:
+    table = index.tensors.get(TABLE)
+    if table is None or HEAD not in index.tensors:
         return total
     return total - table.nbytes + table.nbytes // table.shape[0]
+
+
+def multiply_adds_per_token(index: TensorIndex, tokens: int) -> int:
+    """Multiply-adds of one token in the model's matrices, where `tokens` of a prefill share the head's one row."""
+    matrices = {name: math.prod(info.shape) for name, info in index.tensors.items() if len(info.shape) == 2}
+    table = matrices.pop(TABLE, 0)
+    head = matrices.pop(HEAD, table)
+    return sum(matrices.values()) + head // tokens
+
+
+def _cache_bytes(forward: Forward, start: int, steps: int) -> int:
+    """Bytes of keys and values before its own position that the mean of `steps` steps from `start` on reads."""
+    position = sum(position_bytes([layer.spec], layer.kind) for layer in forward.cache.layers)
+    return round(position * (start + (steps - 1) / 2))
 
 
 def _prefill(forward: Forward, prompt: Sequence[int], chunk: int) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from engine.errors import NumericsError
 from engine.kernels.plain import exp, uniform
 from engine.types import Settings
 
@@ -42,8 +41,7 @@ class Sampler:
             self._seen[list(tokens)] = True
 
     def sample(self, logits: F32, position: int) -> int:
-        """float32 [vocabulary] → the token for `position`. Raises NumericsError for NaN or infinity in the logits."""
-        require_finite(logits, position)
+        """Finite logits, float32 [vocabulary] → the token for `position`."""
         if self._penalty != 1:
             logits = self._penalised(logits)
         if self._temperature == 0:
@@ -98,13 +96,3 @@ def _exp(x: F32) -> F32:
     for start in range(0, x.size, CACHED):
         result[start : start + CACHED] = exp(x[start : start + CACHED])
     return result
-
-
-def require_finite(logits: F32, position: int) -> None:
-    """Raise NumericsError where logits, float32 [vocabulary] for the token at `position`, hold NaN or infinity."""
-    finite = np.isfinite(logits)
-    if not finite.all():
-        raise NumericsError(
-            f"The model computed {logits.size - int(finite.sum())} of {logits.size} logits that are not finite numbers "
-            f"for position {position}: the file is damaged, or this model overflows here."
-        )

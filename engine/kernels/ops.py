@@ -7,7 +7,7 @@ activation tensors from one operation to the next, and names positions. All acti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -79,6 +79,10 @@ class LayerCache(Protocol):
     def nbytes(self) -> int: ...
 
 
+Pass = Callable[[Sequence[int], int], Tensor]
+"""A forward pass: the tokens and the position of the first → hidden [n, hidden_size]."""
+
+
 class Ops(Protocol):
     """A device. Shapes: n tokens; `h` is a layer's width; positions `start … start+n-1` are those of the n rows."""
 
@@ -92,7 +96,10 @@ class Ops(Protocol):
         ...
 
     def matrix(self, weight: Weight) -> Handle:
-        """A handle for `linear` and `embed`. Raises UnsupportedModelError for an encoding without a kernel."""
+        """A handle for `linear` and `embed`, which keeps `weight` under that name.
+
+        Raises UnsupportedModelError for an encoding without a kernel.
+        """
         ...
 
     def vector(self, values: npt.NDArray[np.float32]) -> Handle:
@@ -100,7 +107,18 @@ class Ops(Protocol):
         ...
 
     def cache(self, spec: CacheSpec, capacity: int, kind: str) -> LayerCache:
-        """Room for `capacity` positions; `kind` is "f16" or "f32"."""
+        """Room for `capacity` positions; `kind` is one of `engine.types.CACHE_KINDS`.
+
+        Raises SettingsError where the kind cannot hold keys or values of these widths.
+        """
+        ...
+
+    def recorded(self, forward: Pass) -> Pass:
+        """A pass with the results of `forward`, which may repeat the operations of an earlier run without calling it.
+
+        So `forward` must use the same operations in the same order whatever the tokens and the position, as long as
+        their number is the same. A result may be overwritten by the next run of the same length.
+        """
         ...
 
     def embed(self, table: Handle, tokens: Sequence[int]) -> Tensor:
@@ -129,11 +147,21 @@ class Ops(Protocol):
         """x [n, n_heads · head_dim] with each head turned by its row's position."""
         ...
 
-    def attention(self, q: Tensor, k: Tensor, v: Tensor, cache: LayerCache, spec: AttentionSpec, start: int) -> Tensor:
+    def attention(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        cache: LayerCache,
+        spec: AttentionSpec,
+        start: int,
+        sinks: Handle | None = None,
+    ) -> Tensor:
         """Store k and v at positions `start …`, then attend causally: → [n, n_heads · value_dim].
 
-        q [n, n_heads · key_dim], k [n, n_kv_heads · key_dim], v [n, n_kv_heads · value_dim]. Raises NumericsError
-        where a key or a value does not fit into the cache's number format.
+        q [n, n_heads · key_dim], k [n, n_kv_heads · key_dim], v [n, n_kv_heads · value_dim]; `sinks` [n_heads] is a
+        logit for each query head that takes its share of the weight but has no value. Raises NumericsError where a
+        key or a value does not fit into the cache's number format.
         """
         ...
 

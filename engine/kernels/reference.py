@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -11,31 +12,84 @@ import numpy.typing as npt
 import torch
 
 from engine import weights
-from engine.errors import NumericsError, SettingsError
-from engine.kernels.ops import AttentionSpec, CacheSpec, LayerCache, Rotary, Weight
+from engine.errors import NumericsError
+from engine.kernels.kv import row_bytes
+from engine.kernels.ops import AttentionSpec, CacheSpec, LayerCache, Pass, Rotary, Weight
 
 Tensor = torch.Tensor
-CACHE_FORMATS: Final = MappingProxyType({"f16": torch.float16, "f32": torch.float32})
+FORMATS: Final = MappingProxyType({"f16": torch.float16, "f32": torch.float32})
+BLOCK: Final = 32
+
+
+@dataclass(frozen=True)
+class ReferenceMatrix:
+    """A weight, and its decoded values [rows, columns]."""
+
+    weight: Weight
+    values: Tensor
+
+
+class FloatRows:
+    """Keys or values [capacity, n_kv_heads, dim] in a number format of torch."""
+
+    def __init__(self, capacity: int, heads: int, dim: int, dtype: torch.dtype) -> None:
+        self._rows = torch.zeros(capacity, heads, dim, dtype=dtype)
+        self.nbytes = self._rows.nbytes
+
+    def put(self, rows: Tensor, start: int) -> bool:
+        """Store rows [n, n_kv_heads · dim]: → whether a finite number became infinite."""
+        place = self._rows[start : start + len(rows)]
+        place.copy_(rows.reshape(place.shape))
+        return bool((place.isinf() & rows.reshape(place.shape).isfinite()).any())
+
+    def get(self, stop: int) -> Tensor:
+        """The first `stop` positions."""
+        return self._rows[:stop]
+
+
+class BlockRows:
+    """Keys or values [capacity, n_kv_heads, dim] in q8_0: for each block of 32 a float16 scale and int8 codes."""
+
+    def __init__(self, capacity: int, heads: int, dim: int) -> None:
+        self._scales = torch.zeros(capacity, heads, dim // BLOCK, 1, dtype=torch.float16)
+        self._codes = torch.zeros(capacity, heads, dim // BLOCK, BLOCK, dtype=torch.int8)
+        self.nbytes = self._scales.nbytes + self._codes.nbytes
+
+    def put(self, rows: Tensor, start: int) -> bool:
+        """Store rows [n, n_kv_heads · dim]: → whether the scale of a finite block became infinite."""
+        scales, codes = (part[start : start + len(rows)] for part in (self._scales, self._codes))
+        blocks = rows.to(torch.float32).reshape(codes.shape)
+        finite = blocks.isfinite().all(dim=-1, keepdim=True)
+        scales.copy_(blocks.abs().amax(dim=-1, keepdim=True) / 127)
+        overflow = bool((scales.isinf() & finite).any())
+        scales.masked_fill_(~finite, torch.nan)
+        steps = (blocks / scales.to(torch.float32)).round().clamp(-127, 127)
+        codes.copy_(steps.masked_fill(~finite | (scales == 0), 0))
+        return overflow
+
+    def get(self, stop: int) -> Tensor:
+        """The first `stop` positions, float32."""
+        return (self._scales[:stop].to(torch.float32) * self._codes[:stop]).flatten(start_dim=2)
 
 
 class ReferenceCache:
-    """Keys [capacity, n_kv_heads, key_dim] and values [capacity, n_kv_heads, value_dim] as they are stored."""
+    """One layer's keys and values as they are stored."""
 
     def __init__(self, spec: CacheSpec, capacity: int, kind: str) -> None:
-        if kind not in CACHE_FORMATS:
-            known = ", ".join(CACHE_FORMATS)
-            raise SettingsError(f"The key-value cache {kind!r} is not one of those known: {known}.")
+        row_bytes(spec, kind)
         self.spec, self.capacity, self.kind = spec, capacity, kind
-        self.keys = torch.zeros(capacity, spec.n_kv_heads, spec.key_dim, dtype=CACHE_FORMATS[kind])
-        self.values = torch.zeros(capacity, spec.n_kv_heads, spec.value_dim, dtype=CACHE_FORMATS[kind])
+        self.keys, self.values = (self._room(dim) for dim in (spec.key_dim, spec.value_dim))
         self.nbytes = self.keys.nbytes + self.values.nbytes
+
+    def _room(self, dim: int) -> FloatRows | BlockRows:
+        if self.kind == "q8_0":
+            return BlockRows(self.capacity, self.spec.n_kv_heads, dim)
+        return FloatRows(self.capacity, self.spec.n_kv_heads, dim, FORMATS[self.kind])
 
     def store(self, k: Tensor, v: Tensor, start: int) -> None:
         """Round the rows of `k` and `v` into positions `start …`. Raises NumericsError where one becomes infinite."""
         for what, rows, kept in (("key", k, self.keys), ("value", v, self.values)):
-            place = kept[start : start + len(rows)]
-            place.copy_(rows.reshape(place.shape))
-            if bool((place.isinf() & rows.reshape(place.shape).isfinite()).any()):
+            if kept.put(rows, start):
                 raise NumericsError(
                     f"A {what} is too large for the {self.kind} key-value cache; load the model with an f32 cache."
                 )
@@ -51,8 +105,9 @@ class ReferenceOps:
         self.name = f"reference-{dtype}"
         self._dtype: torch.dtype = getattr(torch, dtype)
 
-    def matrix(self, weight: Weight) -> Tensor:
-        return torch.tensor(weights.get(weight.encoding).decode(weight.data), dtype=self._dtype)
+    def matrix(self, weight: Weight) -> ReferenceMatrix:
+        values = weights.get(weight.encoding).decode(weight.data)
+        return ReferenceMatrix(weight, torch.tensor(values, dtype=self._dtype))
 
     def vector(self, values: npt.NDArray[np.float32]) -> Tensor:
         return torch.tensor(values, dtype=self._dtype)
@@ -60,8 +115,11 @@ class ReferenceOps:
     def cache(self, spec: CacheSpec, capacity: int, kind: str) -> ReferenceCache:
         return ReferenceCache(spec, capacity, kind)
 
-    def embed(self, table: Tensor, tokens: Sequence[int]) -> Tensor:
-        return table[torch.tensor(tokens)]
+    def recorded(self, forward: Pass) -> Pass:
+        return forward
+
+    def embed(self, table: ReferenceMatrix, tokens: Sequence[int]) -> Tensor:
+        return table.values[torch.tensor(tokens)]
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         groups = x.reshape(len(x), -1, len(weight))
@@ -69,15 +127,15 @@ class ReferenceOps:
         return (groups * scale * weight).reshape(x.shape)
 
     def linear(
-        self, x: Tensor, weight: Tensor, *, bias: Tensor | None = None, residual: Tensor | None = None
+        self, x: Tensor, weight: ReferenceMatrix, *, bias: Tensor | None = None, residual: Tensor | None = None
     ) -> Tensor:
-        y = torch.nn.functional.linear(x, weight, bias)
+        y = torch.nn.functional.linear(x, weight.values, bias)
         return y if residual is None else y + residual
 
-    def linears(self, x: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
+    def linears(self, x: Tensor, weights: Sequence[ReferenceMatrix]) -> list[Tensor]:
         return [self.linear(x, weight) for weight in weights]
 
-    def gated_silu(self, x: Tensor, gate: Tensor, up: Tensor) -> Tensor:
+    def gated_silu(self, x: Tensor, gate: ReferenceMatrix, up: ReferenceMatrix) -> Tensor:
         return torch.nn.functional.silu(self.linear(x, gate)) * self.linear(x, up)
 
     def rotary(self, x: Tensor, n_heads: int, table: Rotary, start: int) -> Tensor:
@@ -96,13 +154,22 @@ class ReferenceOps:
         turned[..., second] = a * sin + b * cos
         return turned.reshape(x.shape)
 
-    def attention(self, q: Tensor, k: Tensor, v: Tensor, cache: LayerCache, spec: AttentionSpec, start: int) -> Tensor:
+    def attention(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        cache: LayerCache,
+        spec: AttentionSpec,
+        start: int,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
         assert isinstance(cache, ReferenceCache)
         n, end = len(q), start + len(q)
         cache.store(k, v, start)
         shared = spec.n_heads // cache.spec.n_kv_heads
-        keys = cache.keys[:end].to(self._dtype).repeat_interleave(shared, dim=1)
-        values = cache.values[:end].to(self._dtype).repeat_interleave(shared, dim=1)
+        keys = cache.keys.get(end).to(self._dtype).repeat_interleave(shared, dim=1)
+        values = cache.values.get(end).to(self._dtype).repeat_interleave(shared, dim=1)
         queries = q.reshape(n, spec.n_heads, cache.spec.key_dim) * spec.scale
         scores = torch.einsum("ihd,jhd->hij", queries, keys)
         if spec.softcap is not None:
@@ -111,7 +178,10 @@ class ReferenceOps:
         hidden = other > own
         if spec.window is not None:
             hidden |= other <= own - spec.window
-        shares = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)
+        scores = scores.masked_fill(hidden, -torch.inf)
+        if sinks is not None:
+            scores = torch.cat([scores, sinks[:, None, None].expand(-1, n, 1)], dim=-1)
+        shares = scores.softmax(dim=-1)[..., :end]
         return torch.einsum("hij,jhd->ihd", shares, values).reshape(n, -1)
 
     def last(self, x: Tensor, rows: int) -> Tensor:

@@ -8,14 +8,14 @@ from types import MappingProxyType
 from typing import Final
 
 from engine.errors import SettingsError, UnsupportedModelError
-from engine.models.config import Metadata
-from engine.models.llama import Llama
+from engine.models import llama, qwen3
+from engine.models.metadata import Metadata
 from engine.models.model import Model, WeightLoader
 
 Architecture = Callable[[Metadata, WeightLoader, int], Model]
 """Makes a model from its metadata, its weights and the positions to be kept."""
 
-ARCHITECTURES: Final[Mapping[str, Architecture]] = MappingProxyType({"llama": Llama.build})
+ARCHITECTURES: Final[Mapping[str, Architecture]] = MappingProxyType({"llama": llama.build, "qwen3": qwen3.build})
 
 
 def build(metadata: Mapping[str, object], load: WeightLoader, *, context: int) -> Model:

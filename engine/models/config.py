@@ -1,79 +1,131 @@
-"""Reading an architecture's numbers out of a file's metadata: typed, bounded, never trusted."""
+"""The numbers of a decoder, read from the keys that GGUF gives to every architecture.
+
+Keys are those of the GGUF specification; defaults are those that llama.cpp applies to all architectures alike
+(`load_hparams`).
+"""
 
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
 
 from engine.errors import ModelFileError, UnsupportedModelError
+from engine.models.metadata import Metadata
+from engine.models.rotary import F64, inverse_frequencies
+
+MAX_LAYERS: Final = 2**12
+MAX_WIDTH: Final = 2**22
+MAX_HEADS: Final = 2**12
+MAX_HEAD_DIM: Final = 2**12
+MAX_VOCABULARY: Final = 2**24
+MAX_CONTEXT: Final = 2**31
+MAX_EXPERTS: Final = 2**16
+MAX_POOLING_TYPE: Final = 2**8
 
 
-class Metadata:
-    """A file's metadata by whole key, such as "llama.block_count".
+@dataclass(frozen=True)
+class Config:
+    """The numbers of one model. `rope_factor` stretches positions (linear scaling); 1 leaves them."""
 
-    A value that is missing without a default, of another type, or outside `low … high` raises ModelFileError.
-    """
+    n_layers: int
+    context_length: int
+    hidden_size: int
+    intermediate_size: int
+    n_heads: int
+    n_kv_heads: int
+    key_dim: int
+    value_dim: int
+    rotary_dim: int
+    rope_theta: float
+    rope_factor: float
+    eps: float
+    vocabulary: int
 
-    def __init__(self, values: Mapping[str, object]) -> None:
-        self._values = values
+    @staticmethod
+    def read(metadata: Metadata, architecture: str) -> Config:
+        """The numbers that stand under `architecture`, such as "llama", in a file's metadata.
 
-    def __contains__(self, key: str) -> bool:
-        return key in self._values
-
-    def integer(self, key: str, *, high: int, low: int = 1, default: int | None = None) -> int:
-        """A whole number. A list, one number for each layer, raises UnsupportedModelError."""
-        value = self._get(key, default)
-        if isinstance(value, list):
+        Raises ModelFileError for what cannot be true, UnsupportedModelError for what is not run.
+        """
+        keys = metadata.under(architecture)
+        if keys.integer("expert_count", low=0, high=MAX_EXPERTS, default=0) > 0:
             raise UnsupportedModelError(
-                f"The model's {key} differs from layer to layer; this engine reads one number for all layers."
+                f"The model is a mixture of experts ({keys.whole('expert_count')}), which this engine does not run yet."
             )
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise _mistyped(key, "a whole number", value)
-        if not low <= value <= high:
-            raise _outside(key, value, low, high)
-        return value
+        if keys.integer("pooling_type", low=0, high=MAX_POOLING_TYPE, default=0) > 0:
+            raise _no_answers(keys.whole("pooling_type"))
+        if not keys.flag("attention.causal", default=True):
+            raise _no_answers(keys.whole("attention.causal"))
+        hidden_size = keys.integer("embedding_length", high=MAX_WIDTH)
+        n_heads = keys.integer("attention.head_count", high=MAX_HEADS)
+        n_kv_heads = keys.integer("attention.head_count_kv", high=n_heads, default=n_heads)
+        if n_heads % n_kv_heads:
+            raise ModelFileError(
+                f"The model file's {n_heads} query heads ({keys.whole('attention.head_count')}) cannot be shared "
+                f"evenly among {n_kv_heads} key heads ({keys.whole('attention.head_count_kv')}); the file is damaged, "
+                "fetch it again."
+            )
+        split = hidden_size // n_heads
+        own_widths = "attention.key_length" in keys and "attention.value_length" in keys
+        if hidden_size % n_heads and not own_widths:
+            raise ModelFileError(
+                f"The model file's {keys.whole('embedding_length')} {hidden_size} cannot be split among {n_heads} "
+                f"heads ({keys.whole('attention.head_count')}), and it gives no width of a head; the file is damaged, "
+                "fetch it again."
+            )
+        key_dim = keys.integer("attention.key_length", high=MAX_HEAD_DIM, default=split)
+        rotary_dim = keys.integer("rope.dimension_count", low=2, high=key_dim, default=key_dim)
+        if rotary_dim % 2:
+            raise ModelFileError(
+                f"The model file's {keys.whole('rope.dimension_count')} is {rotary_dim}, but elements turn in pairs; "
+                "the file is damaged, fetch it again."
+            )
+        return Config(
+            n_layers=keys.integer("block_count", high=MAX_LAYERS),
+            context_length=keys.integer("context_length", high=MAX_CONTEXT),
+            hidden_size=hidden_size,
+            intermediate_size=keys.integer("feed_forward_length", high=MAX_WIDTH),
+            n_heads=n_heads,
+            n_kv_heads=n_kv_heads,
+            key_dim=key_dim,
+            value_dim=keys.integer("attention.value_length", high=MAX_HEAD_DIM, default=split),
+            rotary_dim=rotary_dim,
+            rope_theta=keys.number("rope.freq_base", low=1.0, high=1e15, default=10000.0),
+            rope_factor=_rope_factor(keys),
+            eps=keys.number("attention.layer_norm_rms_epsilon", low=1e-12, high=1.0),
+            vocabulary=_vocabulary(metadata, keys),
+        )
 
-    def number(self, key: str, *, low: float, high: float, default: float | None = None) -> float:
-        """A finite number, as long as the bounds are finite: NaN lies within none."""
-        value = self._get(key, default)
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            raise _mistyped(key, "a number", value)
-        if not low <= value <= high:
-            raise _outside(key, value, low, high)
-        return float(value)
-
-    def text(self, key: str, *, default: str | None = None) -> str:
-        value = self._get(key, default)
-        if not isinstance(value, str):
-            raise _mistyped(key, "text", value)
-        return value
-
-    def length(self, key: str, *, high: int) -> int | None:
-        """The number of entries of a list, at least one; `None` where the key is absent."""
-        value = self._values.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, list):
-            raise _mistyped(key, "a list", value)
-        if not 1 <= len(value) <= high:
-            raise _outside(f"length of {key}", len(value), 1, high)
-        return len(value)
-
-    def _get(self, key: str, default: object) -> object:
-        value = self._values.get(key, default)
-        if value is None:
-            raise ModelFileError(f"The model file's metadata lacks {key}; the file is incomplete, fetch it again.")
-        return value
+    def frequencies(self) -> F64:
+        """Rotary frequencies in radians per position: float64 [rotary_dim/2]."""
+        return inverse_frequencies(self.rope_theta, self.rotary_dim) / self.rope_factor
 
 
-def _mistyped(key: str, kind: str, value: object) -> ModelFileError:
-    return ModelFileError(
-        f"The model file's {key} must be {kind}, not {reprlib.repr(value)}; the file is damaged, fetch it again."
-    )
+def _no_answers(key: str) -> UnsupportedModelError:
+    return UnsupportedModelError(f"The model makes embeddings or ranks texts ({key}), not answers; choose another.")
 
 
-def _outside(key: str, value: float, low: float, high: float) -> ModelFileError:
-    return ModelFileError(
-        f"The model file's {key} is {reprlib.repr(value)}, outside {low} to {high}; the file is damaged, fetch it "
-        "again."
-    )
+def _rope_factor(keys: Metadata) -> float:
+    kind = keys.text("rope.scaling.type", default="linear")
+    if kind not in ("none", "linear"):
+        raise UnsupportedModelError(
+            f"The model's rotary scaling {reprlib.repr(kind)} ({keys.whole('rope.scaling.type')}) is not one of those "
+            "known: none, linear."
+        )
+    if keys.number("rope.scaling.attn_factor", low=0.0, high=1e6, default=1.0) != 1:
+        raise UnsupportedModelError(
+            f"The model scales its rotary vectors ({keys.whole('rope.scaling.attn_factor')}), which this engine does "
+            "not run yet."
+        )
+    if kind == "none":
+        return 1.0
+    older_name = keys.number("rope.scale_linear", low=1.0, high=1e6, default=1.0)
+    return keys.number("rope.scaling.factor", low=1.0, high=1e6, default=older_name)
+
+
+def _vocabulary(metadata: Metadata, keys: Metadata) -> int:
+    """Rows of the embedding: one for each token of the list, so that every token has one; `vocab_size` where there is
+    no list."""
+    tokens = metadata.length("tokenizer.ggml.tokens", high=MAX_VOCABULARY)
+    return tokens or keys.integer("vocab_size", high=MAX_VOCABULARY)

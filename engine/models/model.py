@@ -39,7 +39,8 @@ class Model(Protocol):
     def hidden(self, ops: Ops, tokens: Sequence[int], start: int, caches: Sequence[LayerCache]) -> Tensor:
         """Run the tokens at positions `start …`, filling the caches: → [n, hidden_size], normed, ready for `logits`.
 
-        Raises ContextError where the tokens reach past `context_length`.
+        The caller sees to it that they lie within `context_length`. For a given n the same operations are called on
+        the same handles, whatever the tokens and `start` are, so that they can be recorded once and replayed.
         """
         ...
 

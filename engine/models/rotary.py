@@ -10,6 +10,7 @@ import numpy.typing as npt
 from engine.kernels.ops import Rotary
 
 F64 = npt.NDArray[np.float64]
+Style = Literal["interleaved", "halves"]
 
 
 def inverse_frequencies(theta: float, dims: int) -> F64:
@@ -17,7 +18,7 @@ def inverse_frequencies(theta: float, dims: int) -> F64:
     return np.power(theta, -np.arange(0, dims, 2, dtype=np.float64) / dims)
 
 
-def rotary_table(frequencies: F64, context: int, style: Literal["interleaved", "halves"]) -> Rotary:
+def rotary_table(frequencies: F64, context: int, style: Style) -> Rotary:
     """cos and sin of position · frequency for positions 0 … context - 1.
 
     `frequencies` is float64 [dims/2], in radians per position. Angles and functions are float64, rounded once to

@@ -9,10 +9,14 @@ from typing import TypeGuard
 from engine.errors import UnsupportedModelError
 from engine.weights.encoding import Encoding, PackedEncoding
 from engine.weights.floats import BF16, F16, F32
+from engine.weights.fp4 import MXFP4, NVFP4
 from engine.weights.ggml import TYPE_NAMES
+from engine.weights.iq1 import IQ1_M, IQ1_S
+from engine.weights.iq2 import IQ2_S, IQ2_XS, IQ2_XXS
+from engine.weights.iq3 import IQ3_S, IQ3_XXS
 from engine.weights.iq4 import IQ4_NL, IQ4_XS
-from engine.weights.mxfp4 import MXFP4
 from engine.weights.packed import Packed
+from engine.weights.q1_0 import Q1_0
 from engine.weights.q2_k import Q2_K
 from engine.weights.q3_k import Q3_K
 from engine.weights.q4 import Q4_0, Q4_1
@@ -41,6 +45,15 @@ _ALL: tuple[Encoding, ...] = (
     MXFP4(),
     TQ1_0(),
     TQ2_0(),
+    IQ1_S(),
+    IQ1_M(),
+    IQ2_XXS(),
+    IQ2_XS(),
+    IQ2_S(),
+    IQ3_XXS(),
+    IQ3_S(),
+    NVFP4(),
+    Q1_0(),
 )
 
 ENCODINGS: Mapping[str, Encoding] = MappingProxyType({encoding.name: encoding for encoding in _ALL})

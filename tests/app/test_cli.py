@@ -146,10 +146,29 @@ def test_bench_tells_its_fields(millstream: Program) -> None:
     command = ("bench", "tiny", "--prompt-tokens", "20", "--tokens", "3", "--threads", "1")
     told = json.loads(output(millstream(*command, "--json")))
     rates = {"prefill_tok_s", "decode_short_tok_s", "decode_long_tok_s"}
-    assert {"model", "threads", "peak_memory_bytes", "bytes_read", "bytes_per_token"} | rates == set(told)
+    shares = {"prefill_multiply_add_share", "decode_short_bandwidth_share", "decode_long_bandwidth_share"}
+    floors = {"read_bandwidth", "multiply_add_rate"}
+    counts = {
+        *("threads", "peak_memory_bytes", "bytes_read", "multiply_adds_per_token", "bytes_per_token"),
+        *("decode_short_bytes_per_token", "decode_long_bytes_per_token"),
+    }
+    assert {"model"} | rates | shares | floors | counts == set(told)
     assert told["threads"] == 1
-    assert all(told[rate] > 0 for rate in rates)
-    assert "tokens/s" in output(millstream(*command))
+    assert all(told[number] > 0 for number in rates | floors | counts)
+    shown = output(millstream(*command))
+    assert shown.count("tokens/s") == 3
+    assert shown.count("% of the memory's bandwidth") == 2 and shown.count("% of the cores' multiply-adds") == 1
+
+
+def test_bench_beside_a_peer_tells_ratios(millstream: Program, tmp_path: Path) -> None:
+    peer = tmp_path / "peer.py"
+    told = {"prefill_tok_s": 0.001, "decode_short_tok_s": 1e9, "decode_long_tok_s": 5}
+    peer.write_text(f"print({json.dumps(told)!r})")
+    command = ("bench", "tiny", "--prompt-tokens", "20", "--tokens", "3", "--rounds", "1", "--threads", "1")
+    shown = output(millstream(*command, "--vs", f'"{sys.executable}" "{peer}"')).splitlines()
+    assert [line.split("  ")[0] for line in shown] == ["model", "peer", "prefill", "decode", "decode, long", "machine"]
+    assert "against 5.0 tokens/s" in shown[4]
+    assert float(shown[2].split()[1]) > 1 > float(shown[3].split()[1])
 
 
 def test_models_lists_the_library(millstream: Program) -> None:
@@ -410,6 +429,12 @@ MISTAKES = {
     "a measurement longer than the context": ("bench", "tiny"),
     "a measurement of everything": ("bench", "tiny", "--prompt-tokens", "1000000000000000"),
     "a measurement of nothing": ("bench", "tiny", "--tokens", "0"),
+    "a peer without a name": ("bench", "tiny", "--vs", ""),
+    "a peer that does not exist": ("bench", "tiny", "--vs", "no-such-program-at-all"),
+    "no rounds": ("bench", "tiny", "--vs", "peer", "--rounds", "0"),
+    "no time": ("bench", "tiny", "--vs", "peer", "--limit", "0"),
+    "more time than can be counted": ("bench", "tiny", "--vs", "peer", "--limit", "1" + "0" * 30),
+    "rounds without a peer": ("bench", "tiny", "--rounds", "3"),
 }
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from engine.checks import check_budgets, check_settings
 from engine.errors import SettingsError
-from engine.types import Budgets, Settings
+from engine.types import CACHE_KINDS, Budgets, Settings
 
 
 @pytest.mark.parametrize(
@@ -52,4 +52,5 @@ def test_a_budget_outside_what_is_allowed_is_refused_by_name_and_value(name: str
 def test_what_is_at_the_edge_is_allowed() -> None:
     check_settings(Settings(max_tokens=1, temperature=0, top_k=0, top_p=1, min_p=1, repetition_penalty=1, seed=0))
     check_settings(Settings(seed=(1 << 64) - 1))
-    check_budgets(Budgets(threads=1, context=1, kv="f32", chunk=1))
+    for kv in CACHE_KINDS:
+        check_budgets(Budgets(threads=1, context=1, kv=kv, chunk=1))

@@ -1,6 +1,6 @@
 """The CPU: C kernels, one shared library per instruction set, chosen at load and called through ctypes."""
 
 from engine.kernels.native.library import available
-from engine.kernels.native.ops import NativeOps, default_threads
+from engine.kernels.native.ops import NativeOps
 
-__all__ = ["NativeOps", "available", "default_threads"]
+__all__ = ["NativeOps", "available"]

@@ -16,7 +16,18 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-SOURCES = ("interface.c", "pool.c", "quantise.c", "linear.c", "pointwise.c", "attention.c")
+SOURCES = (
+    "interface.c",
+    "pool.c",
+    "quantise.c",
+    "linear.c",
+    "pointwise.c",
+    "cache.c",
+    "attention.c",
+    "embed.c",
+    "replay.c",
+    "probe.c",
+)
 FLAGS = (
     *("-std=c11", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-sanitize=undefined", "-fvisibility=hidden"),
     *("-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-shared"),

@@ -5,18 +5,16 @@
 #include "encodings_32.h"
 
 /* Bits shift … of 32 bytes, cut by mask. */
-INLINE void fields(const uint8_t *p, int shift, uint8_t mask, i16x16 out[2]) {
-    for (int half = 0; half < 2; half++) out[half] = i16_from_u8((u8_load(p + 16 * half) >> (uint8_t)shift) & mask);
-}
+INLINE u8x32 fields(const uint8_t *p, int shift, uint8_t mask) { return (u8x32_load(p) >> (uint8_t)shift) & mask; }
 
 /* Two bits a weight: run r is the pair r mod 4 of 32 bytes. */
-INLINE void two_bits(const uint8_t *p, int r, i16x16 out[2]) { fields(p + r / 4 * 32, r % 4 * 2, 3, out); }
+INLINE u8x32 two_bits(const uint8_t *p, int r) { return fields(p + r / 4 * 32, r % 4 * 2, 3); }
 
 #define BLOCK_OF(row, r, bytes) ((row) + (r) / 8 * (bytes))
 
 /* Q2_K: 16 bytes of scales (minima in the high halves), two-bit codes, float16 d, float16 dmin; a scale for each 16. */
 enum { Q2_K_BYTES = 84 };
-INLINE void q2_k_codes(const uint8_t *row, int64_t r, i16x16 out[2]) { two_bits(BLOCK_OF(row, r, Q2_K_BYTES) + 16, r % 8, out); }
+INLINE u8x32 q2_k_bytes(const uint8_t *row, int64_t r) { return two_bits(BLOCK_OF(row, r, Q2_K_BYTES) + 16, r % 8); }
 INLINE void q2_k_scales(const uint8_t *row, int64_t u, int count, f8 *scale, f8 *minimum) {
     (void)count;
     const uint8_t *block = BLOCK_OF(row, u / 2, Q2_K_BYTES), *p = block + u % 16;
@@ -28,12 +26,9 @@ INLINE void q2_k_scales(const uint8_t *row, int64_t u, int count, f8 *scale, f8 
 /* Q3_K: 32 bytes of third bits, two-bit codes, 12 bytes of scales, float16 d; 4 and 32 are taken away. A scale for each 16: its lower
  * four bits fill eight bytes, low halves first, its upper two the other four. */
 enum { Q3_K_BYTES = 110 };
-INLINE void q3_k_codes(const uint8_t *row, int64_t r, i16x16 out[2]) {
+INLINE u8x32 q3_k_bytes(const uint8_t *row, int64_t r) {
     const uint8_t *block = BLOCK_OF(row, r, Q3_K_BYTES);
-    i16x16 high[2];
-    two_bits(block + 32, r % 8, out);
-    fields(block, r % 8, 1, high);
-    for (int half = 0; half < 2; half++) out[half] = (out[half] | high[half] << 2) - 4;
+    return two_bits(block + 32, r % 8) | fields(block, r % 8, 1) << 2;
 }
 INLINE void q3_k_scales(const uint8_t *row, int64_t u, int count, f8 *scale, f8 *minimum) {
     (void)count;
@@ -54,19 +49,16 @@ INLINE void k_scales(const uint8_t *block, f8 *scale, f8 *minimum) {
     *scale = f8_from_bytes(a & 0x3f3f3f3f, (c & 0x0f0f0f0f) | (a >> 2 & 0x30303030)) * half_to_float(block);
     *minimum = f8_from_bytes(b & 0x3f3f3f3f, (c >> 4 & 0x0f0f0f0f) | (b >> 2 & 0x30303030)) * -half_to_float(block + 2);
 }
-INLINE void q4_k_codes(const uint8_t *row, int64_t r, i16x16 out[2]) {
-    fields(BLOCK_OF(row, r, Q4_K_BYTES) + 16 + r % 8 / 2 * 32, r % 2 * 4, 15, out);
+INLINE u8x32 q4_k_bytes(const uint8_t *row, int64_t r) {
+    return fields(BLOCK_OF(row, r, Q4_K_BYTES) + 16 + r % 8 / 2 * 32, r % 2 * 4, 15);
 }
 INLINE void q4_k_scales(const uint8_t *row, int64_t u, int count, f8 *scale, f8 *minimum) {
     (void)count;
     k_scales(BLOCK_OF(row, u, Q4_K_BYTES), scale, minimum);
 }
-INLINE void q5_k_codes(const uint8_t *row, int64_t r, i16x16 out[2]) {
+INLINE u8x32 q5_k_bytes(const uint8_t *row, int64_t r) {
     const uint8_t *block = BLOCK_OF(row, r, Q5_K_BYTES);
-    i16x16 high[2];
-    fields(block + 48 + r % 8 / 2 * 32, r % 2 * 4, 15, out);
-    fields(block + 16, r % 8, 1, high);
-    for (int half = 0; half < 2; half++) out[half] |= high[half] << 4;
+    return fields(block + 48 + r % 8 / 2 * 32, r % 2 * 4, 15) | fields(block + 16, r % 8, 1) << 4;
 }
 INLINE void q5_k_scales(const uint8_t *row, int64_t u, int count, f8 *scale, f8 *minimum) {
     (void)count;
@@ -76,13 +68,10 @@ INLINE void q5_k_scales(const uint8_t *row, int64_t u, int count, f8 *scale, f8 
 /* Q6_K: 128 bytes of lower four bits, 64 of upper two, 16 signed scales, float16 d; 32 is taken away. Lower bits come by 64 bytes: their
  * low halves are two runs, their high halves the next two. A scale for each 16. */
 enum { Q6_K_BYTES = 210 };
-INLINE void q6_k_codes(const uint8_t *row, int64_t r, i16x16 out[2]) {
+INLINE u8x32 q6_k_bytes(const uint8_t *row, int64_t r) {
     const uint8_t *block = BLOCK_OF(row, r, Q6_K_BYTES);
     const int run = r % 8;
-    i16x16 high[2];
-    fields(block + run / 4 * 64 + run % 2 * 32, run % 4 / 2 * 4, 15, out);
-    two_bits(block + 128, run, high);
-    for (int half = 0; half < 2; half++) out[half] = (out[half] | high[half] << 4) - 32;
+    return fields(block + run / 4 * 64 + run % 2 * 32, run % 4 / 2 * 4, 15) | two_bits(block + 128, run) << 4;
 }
 INLINE void q6_k_scales(const uint8_t *row, int64_t u, int count, f8 *scale, f8 *minimum) {
     typedef int8_t i8x8 __attribute__((vector_size(8)));
@@ -96,9 +85,13 @@ INLINE void q6_k_scales(const uint8_t *row, int64_t u, int count, f8 *scale, f8 
 
 /* IQ4_XS: float16 d, 2 bytes of upper scale bits, 4 of lower ones, nibbles by 32 that choose a level; 32 is taken from the scales. */
 enum { IQ4_XS_BYTES = 136 };
-INLINE void iq4_xs_codes(const uint8_t *row, int64_t r, i16x16 out[2]) {
-    levels(BLOCK_OF(row, r, IQ4_XS_BYTES) + 8 + r % 8 * 16, IQ4_LEVELS, out);
-}
+INLINE const uint8_t *iq4_xs_nibbles(const uint8_t *row, int64_t r) { return BLOCK_OF(row, r, IQ4_XS_BYTES) + 8 + r % 8 * 16; }
+INLINE void iq4_xs_codes(const uint8_t *row, int64_t r, i16x16 out[2]) { iq4_levels(iq4_xs_nibbles(row, r), out); }
+#if BYTE_TOP > 241
+INLINE u8x32 iq4_xs_bytes(const uint8_t *row, int64_t r) { return u8_choose(IQ4_LEVELS, nibbles(iq4_xs_nibbles(row, r))); }
+#else
+#define iq4_xs_bytes NULL
+#endif
 INLINE void iq4_xs_scales(const uint8_t *row, int64_t u, int count, f8 *scale, f8 *minimum) {
     (void)count;
     const uint8_t *block = BLOCK_OF(row, u, IQ4_XS_BYTES);
@@ -136,23 +129,29 @@ INLINE void tq1_0_scales(const uint8_t *row, int64_t u, int count, f8 *scale, f8
     *scale = f8_set(half_to_float(BLOCK_OF(row, u, TQ1_0_BYTES) + 52));
     *minimum = f8_set(0.0f);
 }
-INLINE void tq2_0_codes(const uint8_t *row, int64_t r, i16x16 out[2]) {
-    two_bits(BLOCK_OF(row, r, TQ2_0_BYTES), r % 8, out);
-    for (int half = 0; half < 2; half++) out[half] -= 1;
-}
+INLINE u8x32 tq2_0_bytes(const uint8_t *row, int64_t r) { return two_bits(BLOCK_OF(row, r, TQ2_0_BYTES), r % 8); }
 INLINE void tq2_0_scales(const uint8_t *row, int64_t u, int count, f8 *scale, f8 *minimum) {
     (void)count;
     *scale = f8_set(half_to_float(BLOCK_OF(row, u, TQ2_0_BYTES) + 64));
     *minimum = f8_set(0.0f);
 }
 
-static const packed_encoding Q2_K = {16, 8, Q2_K_BYTES, 1, q2_k_codes, q2_k_scales, NULL};
-static const packed_encoding Q3_K = {16, 8, Q3_K_BYTES, 0, q3_k_codes, q3_k_scales, NULL};
-static const packed_encoding Q4_K = {32, 8, Q4_K_BYTES, 1, q4_k_codes, q4_k_scales, NULL};
-static const packed_encoding Q5_K = {32, 8, Q5_K_BYTES, 1, q5_k_codes, q5_k_scales, NULL};
-static const packed_encoding Q6_K = {16, 8, Q6_K_BYTES, 0, q6_k_codes, q6_k_scales, NULL};
-static const packed_encoding IQ4_XS = {32, 8, IQ4_XS_BYTES, 0, iq4_xs_codes, iq4_xs_scales, NULL};
-static const packed_encoding TQ1_0 = {32, 8, TQ1_0_BYTES, 0, tq1_0_codes, tq1_0_scales, NULL};
-static const packed_encoding TQ2_0 = {32, 8, TQ2_0_BYTES, 0, tq2_0_codes, tq2_0_scales, NULL};
+#define BLOCKS_OF_256 .block_runs = 8
+static const packed_encoding Q2_K = {BLOCKS_OF_256, .width = 16, .block_bytes = Q2_K_BYTES, .has_minimum = 1, .bytes = q2_k_bytes,
+                                     .scales = q2_k_scales};
+static const packed_encoding Q3_K = {BLOCKS_OF_256, .width = 16, .block_bytes = Q3_K_BYTES, .offset = 4, .bytes = q3_k_bytes,
+                                     .scales = q3_k_scales};
+static const packed_encoding Q4_K = {BLOCKS_OF_256, .width = 32, .block_bytes = Q4_K_BYTES, .has_minimum = 1, .bytes = q4_k_bytes,
+                                     .scales = q4_k_scales};
+static const packed_encoding Q5_K = {BLOCKS_OF_256, .width = 32, .block_bytes = Q5_K_BYTES, .has_minimum = 1, .bytes = q5_k_bytes,
+                                     .scales = q5_k_scales};
+static const packed_encoding Q6_K = {BLOCKS_OF_256, .width = 16, .block_bytes = Q6_K_BYTES, .offset = 32, .bytes = q6_k_bytes,
+                                     .scales = q6_k_scales};
+static const packed_encoding IQ4_XS = {BLOCKS_OF_256, .width = 32, .block_bytes = IQ4_XS_BYTES, .offset = IQ4_OFFSET, .bytes = iq4_xs_bytes,
+                                       .codes = iq4_xs_codes, .scales = iq4_xs_scales};
+static const packed_encoding TQ1_0 = {BLOCKS_OF_256, .width = 32, .block_bytes = TQ1_0_BYTES, .codes = tq1_0_codes,
+                                      .scales = tq1_0_scales};
+static const packed_encoding TQ2_0 = {BLOCKS_OF_256, .width = 32, .block_bytes = TQ2_0_BYTES, .offset = 1, .bytes = tq2_0_bytes,
+                                      .scales = tq2_0_scales};
 
 #endif

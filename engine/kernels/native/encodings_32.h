@@ -4,60 +4,67 @@
 
 #include "encodings.h"
 
-INLINE void nibbles(const uint8_t *p, i16x16 out[2]) {
-    const u8x16 packed = u8_load(p);
-    out[0] = i16_from_u8(packed & 15);
-    out[1] = i16_from_u8(packed >> 4);
-}
-
-/* 16 where the bit is set: bits 0 … 15 of each half of a word, in the order of the weights. */
-INLINE void fifth_bits(const uint8_t *p, i16x16 out[2]) {
-    const i16x16 bit = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, (int16_t)-32768};
-    for (int half = 0; half < 2; half++) {
-        int16_t bits;
-        memcpy(&bits, p + 2 * half, 2);
-        const i16x16 all = (i16x16){0} + bits;
-        out[half] = ((all & bit) != 0) & 16;
+/* The scales of `count` units of a row from those of eight blocks; units past `count` repeat the last. */
+#define ROW_SCALES(name, bytes) \
+    INLINE void name##_scales(const uint8_t *row, int64_t u, int count, f8 *scale, f8 *minimum) { \
+        const uint8_t *block[8]; \
+        for (int i = 0; i < 8; i++) block[i] = row + (u + (i < count ? i : count - 1)) * (bytes); \
+        name##_block_scales(block, scale, minimum); \
     }
+
+/* float16 d first. */
+INLINE void d_block_scales(eight_blocks block, f8 *scale, f8 *minimum) {
+    *scale = gather_halves(block);
+    *minimum = f8_set(0.0f);
 }
 
-#ifdef __AVX2__
-/* Dots of the nibbles of eight units, as they lie, with the bytes of eight units' activations. */
-INLINE i32x8 nibble_dots(const uint8_t *p, int64_t stride, octet_activations x) {
+/* float16 d, then float16 m. */
+INLINE void dm_block_scales(eight_blocks block, f8 *scale, f8 *minimum) {
+    const i32x8 both = gather_each(block);
+    *scale = f8_from_words(both);
+    *minimum = f8_from_words(both >> 16);
+}
+
+/* 16 where one of 32 bits is set. */
+INLINE u8x32 fifth_bits(const uint8_t *p) {
+    const i32x8 all = (i32x8){0} + (int32_t)word(p);
+    const u8x32 bit = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+    const u8x32 spread = __builtin_shufflevector((u8x32)all, (u8x32)all, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 18, 18, 18, 18, 18, 18,
+                                                 18, 18, 19, 19, 19, 19, 19, 19, 19, 19);
+    return (u8x32)((spread & bit) == bit) & 16;
+}
+
+#if BYTE_TOP
+/* Dots of the nibbles of eight blocks that begin `skip` bytes in, each through a table of levels where there is one. */
+INLINE i32x8 nibble_dots(eight_blocks block, int skip, const uint8_t *levels, const int8_t *bytes) {
+    const u8x32 fifteen = (u8x32){0} + 15;
     i32x8 words[4];
     byte_sums sums = {{0}, {0}};
-    gather_words(p, stride, words);
-    for (int k = 0; k < 4; k++) {
-        bytes_add(&sums, (u8x32)(words[k] & 0x0f0f0f0f), x.low + 32 * k, x.high + 32 * k);
-        bytes_add(&sums, (u8x32)((words[k] >> 4) & 0x0f0f0f0f), x.low + 32 * (k + 4), x.high + 32 * (k + 4));
-    }
+    gather_words(block, skip, words);
+    for (int k = 0; k < 4; k++)
+        for (int high = 0; high < 2; high++) {
+            u8x32 codes = (high ? (u8x32)((u32x8)words[k] >> 4) : (u8x32)words[k]) & fifteen;
+            if (levels) codes = u8_choose(levels, codes);
+            bytes_add(&sums, codes, bytes + 64 * (k + 4 * high));
+        }
     return bytes_total(sums);
 }
 #endif
 
 /* Q4_0: float16 d, nibbles; 8 is taken away. */
 enum { Q4_0_BYTES = 18 };
-INLINE void q4_0_codes(const uint8_t *row, int64_t r, i16x16 out[2]) {
-    nibbles(row + r * Q4_0_BYTES + 2, out);
-    out[0] -= 8;
-    out[1] -= 8;
-}
-INLINE void q4_0_scales(const uint8_t *row, int64_t u, int count, f8 *scale, f8 *minimum) {
-    *scale = gather_halves(row + u * Q4_0_BYTES, Q4_0_BYTES, count);
-    *minimum = f8_set(0.0f);
-}
-
-#ifdef __AVX2__
-INLINE i32x8 q4_0_dots(const uint8_t *row, int64_t r, octet_activations x) {
-    return nibble_dots(row + r * Q4_0_BYTES + 2, Q4_0_BYTES, x) - 8 * i32_load(x.sums);
-}
+INLINE u8x32 q4_0_bytes(const uint8_t *row, int64_t r) { return nibbles(row + r * Q4_0_BYTES + 2); }
+#define q4_0_block_scales d_block_scales
+ROW_SCALES(q4_0, Q4_0_BYTES)
+#if BYTE_TOP
+INLINE i32x8 q4_0_dots(eight_blocks block, const int8_t *bytes, i32x8 sums) { return nibble_dots(block, 2, NULL, bytes) - 8 * sums; }
 #else
 #define q4_0_dots NULL
 #endif
 
 /* Q4_1: float16 d, float16 m, nibbles. */
 enum { Q4_1_BYTES = 20 };
-INLINE void q4_1_codes(const uint8_t *row, int64_t r, i16x16 out[2]) { nibbles(row + r * Q4_1_BYTES + 4, out); }
+INLINE u8x32 q4_1_bytes(const uint8_t *row, int64_t r) { return nibbles(row + r * Q4_1_BYTES + 4); }
 INLINE void q4_1_scales(const uint8_t *row, int64_t u, int count, f8 *scale, f8 *minimum) {
     const uint8_t *p = row + u * Q4_1_BYTES;
     i32x8 both;
@@ -71,14 +78,16 @@ INLINE void q4_1_scales(const uint8_t *row, int64_t u, int count, f8 *scale, f8 
         both = __builtin_shufflevector(both, w[4], 0, 1, 2, 11, 4, 5, 6, 7);
         both = __builtin_shufflevector(both, both, 0, 5, 2, 7, 4, 1, 6, 3);
     } else {
-        both = gather_each(p, Q4_1_BYTES, count);
+        both = (i32x8){0};
+        for (int i = 0; i < count; i++) both[i] = (int32_t)word(p + i * Q4_1_BYTES);
     }
     *scale = f8_from_words(both);
     *minimum = f8_from_words(both >> 16);
 }
-#ifdef __AVX2__
-INLINE i32x8 q4_1_dots(const uint8_t *row, int64_t r, octet_activations x) {
-    return nibble_dots(row + r * Q4_1_BYTES + 4, Q4_1_BYTES, x);
+#if BYTE_TOP
+INLINE i32x8 q4_1_dots(eight_blocks block, const int8_t *bytes, i32x8 sums) {
+    (void)sums;
+    return nibble_dots(block, 4, NULL, bytes);
 }
 #else
 #define q4_1_dots NULL
@@ -86,73 +95,92 @@ INLINE i32x8 q4_1_dots(const uint8_t *row, int64_t r, octet_activations x) {
 
 /* Q5_0: float16 d, 32 fifth bits, nibbles; 16 is taken away. */
 enum { Q5_0_BYTES = 22 };
-INLINE void q5_0_codes(const uint8_t *row, int64_t r, i16x16 out[2]) {
-    i16x16 high[2];
-    nibbles(row + r * Q5_0_BYTES + 6, out);
-    fifth_bits(row + r * Q5_0_BYTES + 2, high);
-    for (int half = 0; half < 2; half++) out[half] = (out[half] | high[half]) - 16;
+INLINE u8x32 q5_0_bytes(const uint8_t *row, int64_t r) {
+    const uint8_t *p = row + r * Q5_0_BYTES;
+    return nibbles(p + 6) | fifth_bits(p + 2);
 }
-INLINE void q5_0_scales(const uint8_t *row, int64_t u, int count, f8 *scale, f8 *minimum) {
-    *scale = gather_halves(row + u * Q5_0_BYTES, Q5_0_BYTES, count);
-    *minimum = f8_set(0.0f);
-}
+#define q5_0_block_scales d_block_scales
+ROW_SCALES(q5_0, Q5_0_BYTES)
 
 /* Q5_1: float16 d, float16 m, 32 fifth bits, nibbles. */
 enum { Q5_1_BYTES = 24 };
-INLINE void q5_1_codes(const uint8_t *row, int64_t r, i16x16 out[2]) {
-    i16x16 high[2];
-    nibbles(row + r * Q5_1_BYTES + 8, out);
-    fifth_bits(row + r * Q5_1_BYTES + 4, high);
-    for (int half = 0; half < 2; half++) out[half] |= high[half];
+INLINE u8x32 q5_1_bytes(const uint8_t *row, int64_t r) {
+    const uint8_t *p = row + r * Q5_1_BYTES;
+    return nibbles(p + 8) | fifth_bits(p + 4);
 }
-INLINE void q5_1_scales(const uint8_t *row, int64_t u, int count, f8 *scale, f8 *minimum) {
-    const i32x8 both = gather_each(row + u * Q5_1_BYTES, Q5_1_BYTES, count);
-    *scale = f8_from_words(both);
-    *minimum = f8_from_words(both >> 16);
-}
+#define q5_1_block_scales dm_block_scales
+ROW_SCALES(q5_1, Q5_1_BYTES)
 
 /* Q8_0: float16 d, int8 codes[32]. */
 enum { Q8_0_BYTES = 34 };
 INLINE void q8_0_codes(const uint8_t *row, int64_t r, i16x16 out[2]) {
     for (int half = 0; half < 2; half++) out[half] = i16_from_i8((i8x16)u8_load(row + r * Q8_0_BYTES + 2 + 16 * half));
 }
-INLINE void q8_0_scales(const uint8_t *row, int64_t u, int count, f8 *scale, f8 *minimum) {
-    *scale = gather_halves(row + u * Q8_0_BYTES, Q8_0_BYTES, count);
-    *minimum = f8_set(0.0f);
-}
+#define q8_0_block_scales d_block_scales
+ROW_SCALES(q8_0, Q8_0_BYTES)
 
-/* Levels that nibbles choose from; those of MXFP4 are doubled. */
-static const int8_t IQ4_LEVELS[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-static const int8_t MXFP4_LEVELS[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-INLINE void levels(const uint8_t *p, const int8_t table[16], i16x16 out[2]) {
-    const u8x16 packed = u8_load(p);
-    out[0] = i16_from_i8(i8_choose(table, packed & 15));
-    out[1] = i16_from_i8(i8_choose(table, packed >> 4));
+/* Levels that nibbles choose from, raised to be bytes: by 128, and those of MXFP4, which are doubled, by 12. */
+static const uint8_t IQ4_LEVELS[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
+static const uint8_t MXFP4_LEVELS[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+enum { IQ4_OFFSET = 128, MXFP4_OFFSET = 12 };
+
+/* The codes of sixteen bytes of nibbles that choose from IQ4_LEVELS. */
+INLINE void iq4_levels(const uint8_t *p, i16x16 out[2]) {
+    const u8x32 levels = u8_choose(IQ4_LEVELS, nibbles(p));
+    for (int half = 0; half < 2; half++) {
+        u8x16 part;
+        memcpy(&part, (const uint8_t *)&levels + 16 * half, sizeof part);
+        out[half] = i16_from_u8(part) - IQ4_OFFSET;
+    }
 }
 
 /* IQ4_NL: float16 d, nibbles that choose a level. */
 enum { IQ4_NL_BYTES = 18 };
-INLINE void iq4_nl_codes(const uint8_t *row, int64_t r, i16x16 out[2]) { levels(row + r * IQ4_NL_BYTES + 2, IQ4_LEVELS, out); }
+INLINE void iq4_nl_codes(const uint8_t *row, int64_t r, i16x16 out[2]) { iq4_levels(row + r * IQ4_NL_BYTES + 2, out); }
+#if BYTE_TOP > 241
+INLINE i32x8 iq4_nl_dots(eight_blocks block, const int8_t *bytes, i32x8 sums) {
+    return nibble_dots(block, 2, IQ4_LEVELS, bytes) - IQ4_OFFSET * sums;
+}
+#else
+#define iq4_nl_dots NULL
+#endif
 
 /* MXFP4: one byte of exponent e, nibbles that choose a level; d = 2^(e - 128). */
 enum { MXFP4_BYTES = 17 };
-INLINE void mxfp4_codes(const uint8_t *row, int64_t r, i16x16 out[2]) { levels(row + r * MXFP4_BYTES + 1, MXFP4_LEVELS, out); }
-INLINE void mxfp4_scales(const uint8_t *row, int64_t u, int count, f8 *scale, f8 *minimum) {
-    i32x8 bits = {0};
-    for (int i = 0; i < count; i++) {
-        const int32_t e = row[(u + i) * MXFP4_BYTES];
-        bits[i] = e < 2 ? 0x00200000 << e : (int32_t)((uint32_t)(e - 1) << 23);
-    }
-    *scale = (f8)bits;
+INLINE u8x32 mxfp4_bytes(const uint8_t *row, int64_t r) { return u8_choose(MXFP4_LEVELS, nibbles(row + r * MXFP4_BYTES + 1)); }
+INLINE void mxfp4_block_scales(eight_blocks block, f8 *scale, f8 *minimum) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < 8; i++) bytes |= (uint64_t)*block[i] << 8 * i;
+    u8x8 exponents;
+    memcpy(&exponents, &bytes, sizeof exponents);
+    const i32x8 e = __builtin_convertvector(exponents, i32x8);
+    const i32x8 tiny = e < 2, small = (e == 1) & 0x00200000;
+    *scale = (f8)((tiny & (0x00200000 + small)) | (~tiny & ((e - 1) << 23)));
     *minimum = f8_set(0.0f);
 }
+ROW_SCALES(mxfp4, MXFP4_BYTES)
+#if BYTE_TOP
+INLINE i32x8 mxfp4_dots(eight_blocks block, const int8_t *bytes, i32x8 sums) {
+    return nibble_dots(block, 1, MXFP4_LEVELS, bytes) - MXFP4_OFFSET * sums;
+}
+#else
+#define mxfp4_dots NULL
+#endif
 
-static const packed_encoding Q4_0 = {32, 1, Q4_0_BYTES, 0, q4_0_codes, q4_0_scales, q4_0_dots};
-static const packed_encoding Q4_1 = {32, 1, Q4_1_BYTES, 1, q4_1_codes, q4_1_scales, q4_1_dots};
-static const packed_encoding Q5_0 = {32, 1, Q5_0_BYTES, 0, q5_0_codes, q5_0_scales, NULL};
-static const packed_encoding Q5_1 = {32, 1, Q5_1_BYTES, 1, q5_1_codes, q5_1_scales, NULL};
-static const packed_encoding Q8_0 = {32, 1, Q8_0_BYTES, 0, q8_0_codes, q8_0_scales, NULL};
-static const packed_encoding IQ4_NL = {32, 1, IQ4_NL_BYTES, 0, iq4_nl_codes, q4_0_scales, NULL};
-static const packed_encoding MXFP4 = {32, 1, MXFP4_BYTES, 0, mxfp4_codes, mxfp4_scales, NULL};
+#define BLOCKS_OF_32 .width = 32, .block_runs = 1
+static const packed_encoding Q4_0 = {BLOCKS_OF_32, .block_bytes = Q4_0_BYTES, .offset = 8, .bytes = q4_0_bytes, .scales = q4_0_scales,
+                                     .block_scales = d_block_scales, .block_dots = q4_0_dots};
+static const packed_encoding Q4_1 = {BLOCKS_OF_32, .block_bytes = Q4_1_BYTES, .has_minimum = 1, .bytes = q4_1_bytes, .scales = q4_1_scales,
+                                     .block_scales = dm_block_scales, .block_dots = q4_1_dots};
+static const packed_encoding Q5_0 = {BLOCKS_OF_32, .block_bytes = Q5_0_BYTES, .offset = 16, .bytes = q5_0_bytes, .scales = q5_0_scales,
+                                     .block_scales = d_block_scales};
+static const packed_encoding Q5_1 = {BLOCKS_OF_32, .block_bytes = Q5_1_BYTES, .has_minimum = 1, .bytes = q5_1_bytes, .scales = q5_1_scales,
+                                     .block_scales = dm_block_scales};
+static const packed_encoding Q8_0 = {BLOCKS_OF_32, .block_bytes = Q8_0_BYTES, .codes = q8_0_codes, .scales = q8_0_scales,
+                                     .block_scales = d_block_scales};
+static const packed_encoding IQ4_NL = {BLOCKS_OF_32, .block_bytes = IQ4_NL_BYTES, .codes = iq4_nl_codes, .scales = q4_0_scales,
+                                       .block_scales = d_block_scales, .block_dots = iq4_nl_dots};
+static const packed_encoding MXFP4 = {BLOCKS_OF_32, .block_bytes = MXFP4_BYTES, .offset = MXFP4_OFFSET, .bytes = mxfp4_bytes,
+                                      .scales = mxfp4_scales, .block_scales = mxfp4_block_scales, .block_dots = mxfp4_dots};
 
 #endif

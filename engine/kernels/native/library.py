@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from ctypes import POINTER, Structure, c_char_p, c_float, c_int, c_int64, c_void_p
+from collections.abc import Sequence
+from ctypes import Structure, c_char_p, c_float, c_int, c_int64, c_void_p
 from pathlib import Path
+from typing import Any
 
 from engine.errors import SettingsError, UnsupportedModelError
 
-INTERFACE = 1
+INTERFACE = 2
 PREFERENCE = (("avx512", 2), ("avx2", 1), ("neon", 4), ("portable", 0))
 """Libraries from the fastest down, each with the bit of `ms_processor` that it asks for."""
 
@@ -37,19 +39,34 @@ class CCache(Structure):
         ("n_kv_heads", c_int64),
         ("key_dim", c_int64),
         ("value_dim", c_int64),
-        ("half", c_int64),
+        ("kind", c_int64),
     )
 
 
-POINTERS = {"w": POINTER(CWeight), "c": POINTER(CCache), "p": c_void_p, "i": c_int64, "f": c_float}
+class CCall(Structure):
+    """`ms_call` of millstream.h."""
+
+    _fields_ = (
+        ("function", c_int64),
+        ("pointers", c_void_p * 9),
+        ("integers", c_int64 * 6),
+        ("floats", c_float * 2),
+    )
+
+
+TYPES = {"p": c_void_p, "i": c_int64, "f": c_float}
 SIGNATURES = {
-    "ms_rms_norm": "pppfiiip",
-    "ms_linear": "ppiiwwwppppp",
-    "ms_gated_silu": "ppiwwp",
-    "ms_rotary": "ppiiippiip",
-    "ms_attention": "ppppciiififp",
+    "ms_embed": "ppip",
+    "ms_rms_norm": "ppfiiip",
+    "ms_linear": "piipppppppp",
+    "ms_gated_silu": "pippp",
+    "ms_rotary": "piiiippiip",
+    "ms_attention": "ppppiiififpp",
 }
-"""Argument types by letter: pointer, integer, float, weight, cache. All of these return a status."""
+"""Types of the arguments after the pool, by letter: pointer, integer, float. All of these return a status.
+
+In the order of `ms_function_name`.
+"""
 
 
 def folder() -> Path:
@@ -108,9 +125,12 @@ def load(isa: str | None = None) -> tuple[str, ctypes.CDLL]:
     lib.ms_encoding_name.argtypes, lib.ms_encoding_name.restype = (c_int,), c_char_p
     lib.ms_function.argtypes, lib.ms_function.restype = (c_int, c_void_p, c_int64, c_void_p), None
     lib.ms_quantise.argtypes, lib.ms_quantise.restype = (c_void_p, c_int64, c_int64, c_void_p, c_void_p), None
+    lib.ms_read.argtypes, lib.ms_read.restype = (c_void_p, c_void_p, c_int64, c_void_p), c_int
+    lib.ms_multiply_adds.argtypes, lib.ms_multiply_adds.restype = (c_void_p, c_int64, c_void_p, c_void_p), c_int
     for function, letters in SIGNATURES.items():
-        getattr(lib, function).argtypes = tuple(POINTERS[letter] for letter in letters)
+        getattr(lib, function).argtypes = (c_void_p, *(TYPES[letter] for letter in letters))
         getattr(lib, function).restype = c_int
+    lib.ms_replay.argtypes, lib.ms_replay.restype = (c_void_p, c_void_p, c_int64, c_void_p, c_int64), c_int
     return name, lib
 
 
@@ -120,3 +140,15 @@ def encodings(lib: ctypes.CDLL) -> dict[str, int]:
     while (name := lib.ms_encoding_name(len(names))) is not None:
         names[name.decode()] = len(names)
     return names
+
+
+def recorded_call(function: str, arguments: Sequence[Any]) -> CCall:
+    """The call of one of `SIGNATURES` with these arguments, the pool left out."""
+    by_letter: dict[str, list[Any]] = {"p": [], "i": [], "f": []}
+    for letter, argument in zip(SIGNATURES[function], arguments, strict=True):
+        by_letter[letter].append(argument)
+    call = CCall(list(SIGNATURES).index(function))
+    for place, letter in ((call.pointers, "p"), (call.integers, "i"), (call.floats, "f")):
+        for at, value in enumerate(by_letter[letter]):
+            place[at] = value
+    return call

@@ -6,26 +6,8 @@
 #ifndef MILLSTREAM_LINEAR_FLOATS_H
 #define MILLSTREAM_LINEAR_FLOATS_H
 
-#include "encodings.h"
+#include "encodings_floats.h"
 #include "linear_tiles.h"
-
-INLINE f8 float_vector(int64_t encoding, const uint8_t *row, int64_t c) {
-    if (encoding == MS_F32) return (f8)i32_load((const int32_t *)(row + 4 * c));
-    if (encoding == MS_F16) return f8_from_half(row + 2 * c);
-    return (f8)(__builtin_convertvector((u16x8)u8_load(row + 2 * c), i32x8) << 16);
-}
-
-INLINE float float_element(int64_t encoding, const uint8_t *row, int64_t c) {
-    float value;
-    if (encoding == MS_F16) return half_to_float(row + 2 * c);
-    if (encoding == MS_F32) {
-        memcpy(&value, row + 4 * c, 4);
-    } else {
-        const uint8_t bits[4] = {0, 0, row[2 * c], row[2 * c + 1]};
-        memcpy(&value, bits, 4);
-    }
-    return value;
-}
 
 /* out[r] = the lane sum of x times row r, for `count` <= 8 rows. */
 INLINE void float_rows(int64_t encoding, const uint8_t *row, int64_t row_bytes, int count, const float *x, int64_t columns, float *out) {
@@ -49,28 +31,29 @@ INLINE void few_floats(int64_t encoding, const uint8_t *row, int64_t row_bytes, 
     for (int r = 0; r < rows; r++) float_rows(encoding, row + r * row_bytes, row_bytes, 1, x, columns, out + r);
 }
 
-static void decode_floats(int64_t encoding, const uint8_t *row, int64_t columns, float *out) {
-    int64_t c = 0;
-    for (; c + 8 <= columns; c += 8) f8_store(out + c, float_vector(encoding, row, c));
-    for (; c < columns; c++) out[c] = float_element(encoding, row, c);
-}
+enum { FLOAT_BYTES = STRIP * (int)sizeof(float) }; /* of scratch for each column */
 
-INLINE void float_strip(const ms_weight *w, int64_t first, int rows, const float *x, int64_t n, char *scratch, float (*out)[STRIP]) {
+/* `rows` weight rows from `first` on against n activation rows: → out[n][width]. */
+INLINE void float_strip(const ms_weight *w, int64_t first, int rows, const float *x, int64_t n, char *scratch, float *out, int64_t width) {
     const int64_t columns = w->columns, bytes = columns * (int64_t)sizeof(float);
     const uint8_t *row = w->data + first * w->row_bytes;
     if (n < TILE_FROM) {
-        for (int64_t i = 0; i < n; i++, x += columns) {
+        for (int64_t i = 0; i < n; i++, x += columns, out += width) {
             if (w->encoding == MS_F32)
-                few_floats(MS_F32, row, w->row_bytes, rows, x, columns, out[i]);
+                few_floats(MS_F32, row, w->row_bytes, rows, x, columns, out);
             else if (w->encoding == MS_F16)
-                few_floats(MS_F16, row, w->row_bytes, rows, x, columns, out[i]);
+                few_floats(MS_F16, row, w->row_bytes, rows, x, columns, out);
             else
-                few_floats(MS_BF16, row, w->row_bytes, rows, x, columns, out[i]);
+                few_floats(MS_BF16, row, w->row_bytes, rows, x, columns, out);
         }
         return;
     }
-    for (int r = 0; r < STRIP; r++) decode_floats(w->encoding, row + (r < rows ? r : 0) * w->row_bytes, columns, (float *)(scratch + r * bytes));
-    for (int64_t i = 0; i < n; i++) float_rows(MS_F32, (const uint8_t *)scratch, bytes, STRIP, x + i * columns, columns, out[i]);
+    for (int eight = 0; eight < rows; eight += STRIP) {
+        for (int r = 0; r < STRIP; r++)
+            decode_floats(w->encoding, row + (eight + r < rows ? eight + r : eight) * w->row_bytes, columns, (float *)(scratch + r * bytes));
+        for (int64_t i = 0; i < n; i++)
+            float_rows(MS_F32, (const uint8_t *)scratch, bytes, STRIP, x + i * columns, columns, out + i * width + eight);
+    }
 }
 
 #endif

@@ -1,113 +1,131 @@
-/* Eight packed weight rows against many activation rows.
+/* A tile of packed weight rows against many activation rows.
  *
- * The codes are unpacked once into a tile that interleaves neighbouring input pairs of the eight rows, so that one multiply-add
- * against a broadcast pair gives eight rows' sums. A vector's elements are eight rows; the contract's lanes are eight vectors.
+ * The codes are unpacked once, interleaving neighbouring input pairs of the tile's rows, so that one multiply-add against a broadcast
+ * pair gives all rows' sums. A vector's elements are rows; the contract's lanes are eight vectors.
  */
 #ifndef MILLSTREAM_LINEAR_TILES_H
 #define MILLSTREAM_LINEAR_TILES_H
 
-#include "encodings.h"
+#include "linear_rows.h"
 #include "millstream.h"
-#include "quantise.h"
 
-enum { STRIP = 8, TILE_FROM = 4 }; /* weight rows of a strip; activation rows from which a tile pays */
-
-#if defined(__AVX512VL__)
-enum { TOKENS = 8 }; /* activation rows per pass over a tile: as many as the registers hold */
+/* Weight rows of a tile. */
+#if defined(__AVX512VNNI__)
+enum { TILE = 16 };
 #else
-enum { TOKENS = 4 };
+enum { TILE = 8 };
 #endif
 
-INLINE void transpose(i32x8 v[8]) {
-    i32x8 a[8], b[8];
-    for (int i = 0; i < 4; i++) {
-        a[2 * i] = __builtin_shufflevector(v[2 * i], v[2 * i + 1], 0, 8, 2, 10, 4, 12, 6, 14);
-        a[2 * i + 1] = __builtin_shufflevector(v[2 * i], v[2 * i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
-    }
-    for (int i = 0; i < 8; i += 4)
-        for (int j = 0; j < 2; j++) {
-            b[i + j] = __builtin_shufflevector(a[i + j], a[i + j + 2], 0, 1, 8, 9, 4, 5, 12, 13);
-            b[i + j + 2] = __builtin_shufflevector(a[i + j], a[i + j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
-        }
-    for (int i = 0; i < 4; i++) {
-        v[i] = __builtin_shufflevector(b[i], b[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
-        v[i + 4] = __builtin_shufflevector(b[i], b[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
-    }
-}
+typedef float tile_floats __attribute__((vector_size(4 * TILE)));
+typedef int32_t tile_sums __attribute__((vector_size(4 * TILE)));
+typedef int16_t tile_pairs __attribute__((vector_size(4 * TILE)));
 
 typedef struct {
-    int16_t *pairs;  /* [columns / 2][8 rows][2] */
-    f8 *scale;       /* [units], one element a row */
-    f8 *minimum;     /* [units] */
+    tile_pairs *pairs;    /* [columns / 2] */
+    tile_floats *scale;   /* [units] */
+    tile_floats *minimum; /* [units] */
 } tile;
 
-INLINE void unpack_tile(packed_encoding e, const ms_weight *w, int64_t first, int rows, int64_t units, tile t) {
-    const uint8_t *row = w->data + first * w->row_bytes;
-    for (int64_t run = 0; run < w->columns / RUN; run++) {
-        i32x8 pairs[2][8];
-        for (int r = 0; r < 8; r++) {
-            i16x16 codes[2] = {{0}, {0}};
-            if (r < rows) e.codes(row + r * w->row_bytes, run, codes);
-            pairs[0][r] = (i32x8)codes[0];
-            pairs[1][r] = (i32x8)codes[1];
+enum { TILE_BYTES = TILE * 5 / 2 }; /* for each column, units being 16 weights or more */
+
+INLINE tile tile_in(char *memory, int64_t columns, int64_t units) {
+    tile_floats *scale = (tile_floats *)(memory + columns * TILE * 2);
+    return (tile){(tile_pairs *)memory, scale, scale + units};
+}
+
+INLINE void unpack_tile(packed_encoding e, const ms_weight *w, int64_t first, int rows, tile t) {
+    const int64_t units = w->columns / e.width;
+    for (int eight = 0; eight < TILE; eight += 8) {
+        const uint8_t *row[8];
+        for (int r = 0; r < 8; r++) row[r] = eight + r < rows ? w->data + (first + eight + r) * w->row_bytes : NULL;
+        for (int64_t run = 0; run < w->columns / RUN; run++) {
+            i32x8 pairs[2][8];
+            for (int r = 0; r < 8; r++) {
+                i16x16 codes[2] = {{0}, {0}};
+                if (row[r]) run_codes(e, row[r], run, codes);
+                pairs[0][r] = (i32x8)codes[0];
+                pairs[1][r] = (i32x8)codes[1];
+            }
+            for (int half = 0; half < 2; half++) {
+                transpose(pairs[half]);
+                for (int p = 0; p < 8; p++) memcpy((int32_t *)(t.pairs + run * 16 + half * 8 + p) + eight, &pairs[half][p], 32);
+            }
         }
-        for (int half = 0; half < 2; half++) {
-            transpose(pairs[half]);
-            memcpy(t.pairs + (run * 2 + half) * 128, pairs[half], sizeof pairs[half]);
-        }
-    }
-    for (int64_t u = 0; u < units; u += 8) {
-        const int count = units - u < 8 ? (int)(units - u) : 8;
-        f8 scale[8], minimum[8];
-        for (int r = 0; r < 8; r++) {
-            scale[r] = minimum[r] = f8_set(0.0f);
-            if (r < rows) e.scales(row + r * w->row_bytes, u, count, &scale[r], &minimum[r]);
-        }
-        transpose((i32x8 *)scale);
-        memcpy(t.scale + u, scale, (size_t)count * sizeof(f8));
-        if (e.has_minimum) {
+        for (int64_t u = 0; u < units; u += 8) {
+            const int count = units - u < 8 ? (int)(units - u) : 8;
+            f8 scale[8], minimum[8];
+            for (int r = 0; r < 8; r++) {
+                scale[r] = minimum[r] = f8_set(0.0f);
+                if (row[r]) e.scales(row[r], u, count, &scale[r], &minimum[r]);
+            }
+            transpose((i32x8 *)scale);
+            for (int i = 0; i < count; i++) memcpy((float *)(t.scale + u + i) + eight, &scale[i], 32);
+            if (!e.has_minimum) continue;
             transpose((i32x8 *)minimum);
-            memcpy(t.minimum + u, minimum, (size_t)count * sizeof(f8));
+            for (int i = 0; i < count; i++) memcpy((float *)(t.minimum + u + i) + eight, &minimum[i], 32);
         }
     }
 }
 
-INLINE i16x16 broadcast_pair(const int16_t *q) {
+/* The pair at q times the pairs of the tile's rows, added to sum. */
+INLINE tile_sums pair_dot(tile_sums sum, tile_pairs codes, const int16_t *q) {
     int32_t pair;
     memcpy(&pair, q, sizeof pair);
-    return (i16x16)(i32x8){pair, pair, pair, pair, pair, pair, pair, pair};
+    const tile_pairs all = (tile_pairs)((tile_sums){0} + pair);
+#if defined(__AVX512VNNI__)
+    return (tile_sums)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)codes, (__m512i)all);
+#else
+    return i16_dot(sum, codes, all);
+#endif
 }
 
-/* `tokens` activation rows from `row` against the tile. */
-INLINE void tile_dot(packed_encoding e, tile t, activations a, int64_t row, int tokens, int64_t units, float (*out)[STRIP]) {
+/* out[k] = the tile times activation row `row` + k, for `tokens` of them. Rows past the last are computed too, but not given. */
+INLINE void tile_dot(int width, int has_minimum, tile t, activations a, int64_t row, int tokens, float (*out)[TILE]) {
+    const int64_t per_run = RUN / width, units = a.runs * per_run;
     const int16_t *q = a.q + row * a.columns;
-    const int64_t per_run = RUN / e.width; /* units */
-    const float *s = a.s + row * a.runs;
-    const int32_t *sums = e.width == RUN ? a.sums + row * a.runs : a.halves + 2 * row * a.runs;
-    f8 lanes[TOKENS][8];
-    for (int lane = 0; lane < 8; lane++) {
-        f8 total[TOKENS];
-        for (int k = 0; k < tokens; k++) total[k] = f8_set(0.0f);
-        for (int64_t u = lane; u < units; u += 8) {
-            i32x8 dot[TOKENS];
-            for (int k = 0; k < tokens; k++) dot[k] = (i32x8){0};
-            for (int p = 0; p < e.width / 2; p++) {
-                const i16x16 codes = i16_load(t.pairs + (u * (e.width / 2) + p) * 16);
-                for (int k = 0; k < tokens; k++)
-                    dot[k] = i16_dot(dot[k], codes, broadcast_pair(q + k * a.columns + u * e.width + 2 * p));
-            }
-            for (int k = 0; k < tokens; k++) {
-                const float step = s[k * a.runs + u / per_run];
-                total[k] = total[k] + (t.scale[u] * step) * f8_from_i32(dot[k]);
-                if (e.has_minimum) total[k] = total[k] + (t.minimum[u] * step) * (float)sums[k * a.runs * per_run + u];
-            }
+    const float *s = a.s + row * a.stride;
+    const int32_t *sums = per_run == 1 ? a.sums + row * a.stride : a.halves + 2 * row * a.runs;
+    const int64_t sums_stride = per_run == 1 ? a.stride : 2 * a.runs;
+    tile_floats lanes[8][TOKENS];
+    for (int lane = 0; lane < 8; lane++)
+        for (int k = 0; k < tokens; k++) lanes[lane][k] = (tile_floats){0};
+    for (int64_t u = 0; u < units; u++) {
+        tile_floats *total = lanes[u % 8];
+        tile_sums dot[TOKENS];
+        for (int k = 0; k < tokens; k++) dot[k] = (tile_sums){0};
+        for (int p = 0; p < width / 2; p++) {
+            const int64_t at = u * (width / 2) + p;
+            const tile_pairs codes = t.pairs[at];
+            for (int k = 0; k < tokens; k++) dot[k] = pair_dot(dot[k], codes, q + (at * TOKENS + k) * 2);
         }
-        for (int k = 0; k < tokens; k++) lanes[k][lane] = total[k];
+        for (int k = 0; k < tokens; k++) {
+            const float step = s[k * a.stride + u / per_run];
+            total[k] = total[k] + (t.scale[u] * step) * __builtin_convertvector(dot[k], tile_floats);
+            if (has_minimum) total[k] = total[k] + (t.minimum[u] * step) * (float)sums[k * sums_stride + u];
+        }
     }
-    for (int k = 0; k < tokens; k++) {
-        const f8 *l = lanes[k];
-        f8_store(out[row + k], ((l[0] + l[4]) + (l[2] + l[6])) + ((l[1] + l[5]) + (l[3] + l[7])));
+    for (int k = 0; k < tokens && row + k < a.n; k++) {
+#define LANE(i) lanes[i][k]
+        const tile_floats sum = ((LANE(0) + LANE(4)) + (LANE(2) + LANE(6))) + ((LANE(1) + LANE(5)) + (LANE(3) + LANE(7)));
+#undef LANE
+        memcpy(out[k], &sum, sizeof sum);
     }
+}
+
+INLINE void tile_rows(int width, int has_minimum, tile t, activations a, float (*out)[TILE]) {
+    for (int64_t row = 0; row < a.n; row += TOKENS)
+        if (a.n - row > 4)
+            tile_dot(width, has_minimum, t, a, row, TOKENS, out + row);
+        else
+            tile_dot(width, has_minimum, t, a, row, 4, out + row);
+}
+
+/* The tile times all activation rows. */
+static void multiply_tile(int width, int has_minimum, tile t, activations a, float (*out)[TILE]) {
+    if (width == RUN)
+        has_minimum ? tile_rows(RUN, 1, t, a, out) : tile_rows(RUN, 0, t, a, out);
+    else
+        has_minimum ? tile_rows(16, 1, t, a, out) : tile_rows(16, 0, t, a, out);
 }
 
 #endif

@@ -14,14 +14,15 @@
 #define MS_API __attribute__((visibility("default")))
 #endif
 
-#define MS_INTERFACE 1
+#define MS_INTERFACE 2
 
 typedef struct ms_pool ms_pool;
 
 /* The encodings that have kernels, in the order of `ms_encoding_name`. */
 #define MS_PACKED(each) \
     each(Q4_0) each(Q4_1) each(Q5_0) each(Q5_1) each(Q8_0) each(Q2_K) each(Q3_K) each(Q4_K) each(Q5_K) each(Q6_K) each(IQ4_NL) \
-    each(IQ4_XS) each(MXFP4) each(TQ1_0) each(TQ2_0)
+    each(IQ4_XS) each(MXFP4) each(TQ1_0) each(TQ2_0) each(IQ1_S) each(IQ1_M) each(IQ2_XXS) each(IQ2_XS) each(IQ2_S) each(IQ3_XXS) \
+    each(IQ3_S) each(NVFP4) each(Q1_0)
 #define MS_NAME(name) MS_##name,
 typedef enum { MS_F32, MS_F16, MS_BF16, MS_PACKED(MS_NAME) MS_ENCODINGS } ms_encoding;
 #undef MS_NAME
@@ -33,13 +34,15 @@ typedef struct {
     int64_t encoding;
 } ms_weight;
 
-/* One layer's keys and values: [n_kv_heads][capacity][dim] of float16 or float32 (`half` says which). */
+/* One layer's keys and values, [n_kv_heads][chunks of 64 positions] of the layout in cache.h. A chunk of width dim takes 64 * dim elements,
+ * and q8_0 another 64 * dim / 32 float16; q8_0 asks for widths that 32 divides. */
+typedef enum { MS_CACHE_F32, MS_CACHE_F16, MS_CACHE_Q8_0 } ms_cache_kind;
 typedef struct {
     void *keys, *values;
-    int64_t capacity, n_kv_heads, key_dim, value_dim, half;
+    int64_t capacity, n_kv_heads, key_dim, value_dim, kind;
 } ms_cache;
 
-enum { MS_OK = 0, MS_NO_MEMORY = 1, MS_OVERFLOW = 2 };
+enum { MS_OK = 0, MS_NO_MEMORY = 1, MS_OVERFLOW = 2, MS_UNKNOWN = 3 };
 
 MS_API int ms_interface(void);
 MS_API const char *ms_encoding_name(int encoding); /* NULL past the last */
@@ -52,6 +55,9 @@ MS_API void ms_pool_free(ms_pool *pool);
 MS_API int ms_rms_norm(ms_pool *pool, const float *x, const float *weight, float eps, int64_t n, int64_t width, int64_t group,
                        float *out);
 
+/* out[n, columns] = the rows of `table` that `tokens` name, decoded. */
+MS_API int ms_embed(ms_pool *pool, const ms_weight *table, const int32_t *tokens, int64_t n, float *out);
+
 /* out_i[n, rows_i] = x @ weight_i^T (+ bias) (+ residual), for `count` <= 3 weights of the same columns.
  * `bias` and `residual` may be NULL and belong to the first weight. */
 MS_API int ms_linear(ms_pool *pool, const float *x, int64_t n, int64_t count, const ms_weight *w0, const ms_weight *w1,
@@ -60,14 +66,32 @@ MS_API int ms_linear(ms_pool *pool, const float *x, int64_t n, int64_t count, co
 /* out[n, rows] = silu(x @ gate^T) * (x @ up^T). */
 MS_API int ms_gated_silu(ms_pool *pool, const float *x, int64_t n, const ms_weight *gate, const ms_weight *up, float *out);
 
-/* x[n, n_heads, head_dim] -> out: pairs turned by tables cos, sin [n, half], one row per token. */
-MS_API int ms_rotary(ms_pool *pool, const float *x, int64_t n, int64_t n_heads, int64_t head_dim, const float *cosines,
+/* x[n, n_heads, head_dim] -> out: pairs turned by rows start ... of the tables cos, sin [context, half]. */
+MS_API int ms_rotary(ms_pool *pool, const float *x, int64_t n, int64_t start, int64_t n_heads, int64_t head_dim, const float *cosines,
                      const float *sines, int64_t half, int64_t interleaved, float *out);
 
 /* Store k, v [n, n_kv_heads, dim] at positions start ..., then out[n, n_heads, value_dim] = causal attention of q.
- * window 0: all positions; softcap 0: none. MS_OVERFLOW: a finite value left the range of float16. */
+ * window 0: all positions; softcap 0: none; sinks[n_heads] or NULL. MS_OVERFLOW: a finite value does not fit into the cache. */
 MS_API int ms_attention(ms_pool *pool, const float *q, const float *k, const float *v, const ms_cache *cache, int64_t n,
-                        int64_t start, int64_t n_heads, float scale, int64_t window, float softcap, float *out);
+                        int64_t start, int64_t n_heads, float scale, int64_t window, float softcap, const float *sinks, float *out);
+
+/* A recorded call of one of the functions above: its pointers, integers and floats in the order of its arguments. */
+typedef enum { MS_EMBED, MS_RMS_NORM, MS_LINEAR, MS_GATED_SILU, MS_ROTARY, MS_ATTENTION } ms_function_name;
+typedef struct {
+    int64_t function;
+    void *pointers[9];
+    int64_t integers[6];
+    float floats[2];
+} ms_call;
+
+/* The calls in order, with these tokens and this start in place of the recorded ones. Stops at the first that fails. */
+MS_API int ms_replay(ms_pool *pool, const ms_call *calls, int64_t count, const int32_t *tokens, int64_t start);
+
+/* Read `bytes`, a multiple of 32, and do nothing else with them: *mixed is the exclusive or of their 8-byte words. */
+MS_API int ms_read(ms_pool *pool, const void *data, int64_t bytes, uint64_t *mixed);
+
+/* Multiply and add int16 in registers for so many rounds: *done counts the multiply-adds, *mixed comes of all of them. */
+MS_API int ms_multiply_adds(ms_pool *pool, int64_t rounds, int64_t *done, uint64_t *mixed);
 
 /* The elementary functions, for the tests: 0 exp, 1 silu, 2 tanh. */
 MS_API void ms_function(int which, const float *x, int64_t n, float *out);

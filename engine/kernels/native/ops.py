@@ -5,22 +5,28 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
-import psutil
 
-from engine import weights
 from engine.buffers import aligned
+from engine.cores import default_threads
 from engine.errors import BudgetError, NumericsError, SettingsError, UnsupportedModelError
+from engine.kernels.kv import positions, row_bytes
 from engine.kernels.native import library
 from engine.kernels.native.library import CCache, CWeight
+from engine.kernels.native.recording import LONGEST, Program, Recording, c_tokens
 from engine.kernels.native.tensors import NativeTensor, Workspace
-from engine.kernels.ops import AttentionSpec, CacheSpec, LayerCache, Rotary, Weight
+from engine.kernels.ops import AttentionSpec, CacheSpec, LayerCache, Pass, Rotary, Tensor, Weight
 
 F32 = npt.NDArray[np.float32]
 MAX_THREADS = 256
 NO_MEMORY, OVERFLOW = 1, 2
+CACHE_NUMBERS: Final = MappingProxyType({"f32": 0, "f16": 1, "q8_0": 2})
+"""`ms_cache_kind` by name."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,7 @@ class NativeMatrix:
 
     weight: Weight
     c: CWeight
-    reference: object
+    address: int
 
 
 @dataclass(frozen=True)
@@ -40,24 +46,19 @@ class NativeVector:
 
 @dataclass(frozen=True)
 class NativeCache:
-    """One layer's keys and values, [n_kv_heads][capacity][dim] in `kind`; untouched pages take no memory."""
+    """One layer's keys and values as cache.h lays them out; untouched pages take no memory."""
 
     spec: CacheSpec
     capacity: int
     kind: str
     nbytes: int
     c: CCache
-    reference: object
+    address: int
     buffers: tuple[npt.NDArray[np.uint8], ...] = field(repr=False)
 
 
-def default_threads() -> int:
-    """The number of physical cores that this process may use."""
-    try:
-        allowed = len(psutil.Process().cpu_affinity())
-    except (AttributeError, psutil.Error):
-        allowed = psutil.cpu_count() or 1
-    return max(1, min(allowed, psutil.cpu_count(logical=False) or allowed, MAX_THREADS))
+def _address(x: NativeVector | NativeTensor | None) -> int | None:
+    return None if x is None else x.address
 
 
 class NativeOps:
@@ -75,6 +76,8 @@ class NativeOps:
         self.name, self.threads = f"native ({self.isa})", threads
         self._encodings = library.encodings(self._lib)
         self._workspace = Workspace()
+        self._workspaces = WeakSet([self._workspace])
+        self._recording: Recording | None = None
         self._rotary: dict[int, tuple[Rotary, int, int]] = {}
         self._pool = self._lib.ms_pool_new(threads)
         if not self._pool:
@@ -91,7 +94,7 @@ class NativeOps:
     @property
     def nbytes(self) -> int:
         """Bytes held for activations."""
-        return self._workspace.nbytes
+        return sum(workspace.nbytes for workspace in self._workspaces)
 
     def matrix(self, weight: Weight) -> NativeMatrix:
         number = self._encodings.get(weight.encoding)
@@ -102,38 +105,66 @@ class NativeOps:
             )
         data = weight.data
         c = CWeight(data.ctypes.data, weight.rows, weight.columns, data.strides[0], number)
-        return NativeMatrix(weight, c, ctypes.byref(c))
+        return NativeMatrix(weight, c, ctypes.addressof(c))
 
     def vector(self, values: F32) -> NativeVector:
         values = np.ascontiguousarray(values, np.float32)
         return NativeVector(values, values.ctypes.data)
 
     def cache(self, spec: CacheSpec, capacity: int, kind: str) -> NativeCache:
-        if kind not in ("f16", "f32"):
-            raise SettingsError(f"The cache type {kind!r} is not known; use f16 or f32.")
-        size = 2 if kind == "f16" else 4
+        sizes = row_bytes(spec, kind)
         try:
-            keys, values = (aligned(spec.n_kv_heads * capacity * dim * size) for dim in (spec.key_dim, spec.value_dim))
+            keys, values = (aligned(spec.n_kv_heads * positions(capacity) * size) for size in sizes)
         except MemoryError as error:
             raise BudgetError(
                 f"There is no memory for a context of {capacity} tokens; ask for a shorter one."
             ) from error
         c = CCache(
-            keys.ctypes.data, values.ctypes.data, capacity, spec.n_kv_heads, spec.key_dim, spec.value_dim, size == 2
+            keys.ctypes.data, values.ctypes.data, capacity, spec.n_kv_heads, spec.key_dim, spec.value_dim,
+            CACHE_NUMBERS[kind],
         )  # fmt: skip
         nbytes = keys.nbytes + values.nbytes
-        return NativeCache(spec, capacity, kind, nbytes, c, ctypes.byref(c), (keys, values))
+        return NativeCache(spec, capacity, kind, nbytes, c, ctypes.addressof(c), (keys, values))
+
+    def recorded(self, forward: Pass) -> Pass:
+        programs: dict[int, Program] = {}
+
+        def run(tokens: Sequence[int], start: int) -> Tensor:
+            if len(tokens) > LONGEST:
+                return forward(tokens, start)
+            program = programs.get(len(tokens))
+            if program is None:
+                program = programs[len(tokens)] = self._record(forward, tokens, start)
+            else:
+                self._check(program.run(self._lib, self._pool, tokens, start))
+            return program.output
+
+        return run
+
+    def _record(self, forward: Pass, tokens: Sequence[int], start: int) -> Program:
+        """Run the pass and keep its calls."""
+        own, self._recording = self._workspace, Recording()
+        try:
+            self._workspace = self._recording.workspace
+            self._workspaces.add(self._workspace)
+            return self._recording.finish(forward(tokens, start))
+        finally:
+            self._workspace, self._recording = own, None
+
+    def _call(self, function: str, *arguments: int | float | None) -> None:
+        self._check(getattr(self._lib, function)(self._pool, *arguments))
+        if self._recording is not None:
+            self._recording.calls.append(library.recorded_call(function, arguments))
 
     def embed(self, table: NativeMatrix, tokens: Sequence[int]) -> NativeTensor:
         out = self._workspace.take(len(tokens), table.weight.columns)
-        out.array()[:] = weights.get(table.weight.encoding).decode(table.weight.data[np.asarray(tokens)])
+        ids = c_tokens(tokens)
+        self._call("ms_embed", table.address, ctypes.addressof(ids), len(tokens), out.address)
         return out
 
     def rms_norm(self, x: NativeTensor, weight: NativeVector, eps: float) -> NativeTensor:
         out = self._workspace.take(x.n, x.width)
-        self._lib.ms_rms_norm(
-            self._pool, x.address, weight.address, eps, x.n, x.width, weight.values.size, out.address
-        )  # fmt: skip
+        self._call("ms_rms_norm", x.address, weight.address, eps, x.n, x.width, weight.values.size, out.address)
         return out
 
     def linear(
@@ -145,11 +176,10 @@ class NativeOps:
         residual: NativeTensor | None = None,
     ) -> NativeTensor:
         out = self._workspace.take(x.n, weight.weight.rows)
-        self._check(
-            self._lib.ms_linear(
-                *(self._pool, x.address, x.n, 1, weight.reference, None, None, out.address, None, None),
-                *(bias and bias.address, residual and residual.address),
-            )
+        self._call(
+            "ms_linear",
+            *(x.address, x.n, 1, weight.address, None, None, out.address, None, None),
+            *(_address(bias), _address(residual)),
         )
         return out
 
@@ -159,28 +189,27 @@ class NativeOps:
             some = weights[first : first + 3]
             made = [self._workspace.take(x.n, weight.weight.rows) for weight in some]
             spare = (None,) * (3 - len(some))
-            self._check(
-                self._lib.ms_linear(
-                    *(self._pool, x.address, x.n, len(some), *(weight.reference for weight in some), *spare),
-                    *(*(out.address for out in made), *spare, None, None),
-                )
+            self._call(
+                "ms_linear",
+                *(x.address, x.n, len(some), *(weight.address for weight in some), *spare),
+                *(*(out.address for out in made), *spare, None, None),
             )
             outs += made
         return outs
 
     def gated_silu(self, x: NativeTensor, gate: NativeMatrix, up: NativeMatrix) -> NativeTensor:
         out = self._workspace.take(x.n, gate.weight.rows)
-        self._check(self._lib.ms_gated_silu(self._pool, x.address, x.n, gate.reference, up.reference, out.address))
+        self._call("ms_gated_silu", x.address, x.n, gate.address, up.address, out.address)
         return out
 
     def rotary(self, x: NativeTensor, n_heads: int, table: Rotary, start: int) -> NativeTensor:
         _, cosines, sines = self._rotary.get(id(table)) or self._register(table)
+        assert start + x.n <= len(table.cos)
         out = self._workspace.take(x.n, x.width)
-        half = table.cos.shape[1]
-        skipped = start * half * 4
-        self._lib.ms_rotary(
-            *(self._pool, x.address, x.n, n_heads, x.width // n_heads, cosines + skipped, sines + skipped),
-            *(half, table.style == "interleaved", out.address),
+        self._call(
+            "ms_rotary",
+            *(x.address, x.n, start, n_heads, x.width // n_heads, cosines, sines),
+            *(table.cos.shape[1], table.style == "interleaved", out.address),
         )
         return out
 
@@ -192,15 +221,21 @@ class NativeOps:
         return entry
 
     def attention(
-        self, q: NativeTensor, k: NativeTensor, v: NativeTensor, cache: LayerCache, spec: AttentionSpec, start: int
+        self,
+        q: NativeTensor,
+        k: NativeTensor,
+        v: NativeTensor,
+        cache: LayerCache,
+        spec: AttentionSpec,
+        start: int,
+        sinks: NativeVector | None = None,
     ) -> NativeTensor:
         assert isinstance(cache, NativeCache) and start + q.n <= cache.capacity
         out = self._workspace.take(q.n, spec.n_heads * cache.spec.value_dim)
-        self._check(
-            self._lib.ms_attention(
-                *(self._pool, q.address, k.address, v.address, cache.reference, q.n, start, spec.n_heads),
-                *(spec.scale, spec.window or 0, spec.softcap or 0.0, out.address),
-            )
+        self._call(
+            "ms_attention",
+            *(q.address, k.address, v.address, cache.address, q.n, start, spec.n_heads),
+            *(spec.scale, spec.window or 0, spec.softcap or 0.0, _address(sinks), out.address),
         )
         return out
 
@@ -215,6 +250,8 @@ class NativeOps:
 
     def _check(self, status: int) -> None:
         if status == OVERFLOW:
-            raise NumericsError("A key or value is too large for an f16 cache; load the model with an f32 cache.")
+            raise NumericsError(
+                "A key or value is too large for the key-value cache's number format; load the model with an f32 cache."
+            )
         if status == NO_MEMORY:
             raise BudgetError("There was no memory left for this step; use a smaller chunk or a shorter context.")

@@ -67,9 +67,9 @@ static void rotary_rows(void *data, int64_t first, int64_t last, int thread) {
     }
 }
 
-int ms_rotary(ms_pool *pool, const float *x, int64_t n, int64_t n_heads, int64_t head_dim, const float *cosines, const float *sines,
-              int64_t half, int64_t interleaved, float *out) {
-    rotary_job job = {x, cosines, sines, n_heads, head_dim, half, interleaved, out};
+int ms_rotary(ms_pool *pool, const float *x, int64_t n, int64_t start, int64_t n_heads, int64_t head_dim, const float *cosines,
+              const float *sines, int64_t half, int64_t interleaved, float *out) {
+    rotary_job job = {x, cosines + start * half, sines + start * half, n_heads, head_dim, half, interleaved, out};
     pool_run(pool, rotary_rows, &job, n, 16);
     return MS_OK;
 }

@@ -3,7 +3,8 @@
 #include "millstream.h"
 #include "simd.h"
 
-static void quantise_block(const float *x, int16_t *q, float *scale, int32_t *sum, int32_t halves[2]) {
+/* The codes of 32 numbers: → their scale. */
+INLINE float quantise_block(const float *x, i16x16 q[2]) {
     f8 v[4], m = f8_set(0.0f);
     i32x8 broken = {0};
     for (int i = 0; i < 4; i++) {
@@ -18,55 +19,123 @@ static void quantise_block(const float *x, int16_t *q, float *scale, int32_t *su
         top = m[i] > top ? m[i] : top;
         bad |= broken[i];
     }
-    *sum = halves[0] = halves[1] = 0;
-    if (bad || top < 0x1p-100f) {
-        *scale = bad ? NAN : 0.0f;
-        memset(q, 0, 32 * sizeof *q);
-        return;
-    }
+    q[0] = q[1] = (i16x16){0};
+    if (bad) return NAN;
+    if (top < 0x1p-100f) return 0.0f;
     const float s = top / 32512.0f;
-    i32x8 total[2] = {{0}, {0}};
     for (int i = 0; i < 4; i++) {
         i32x8 code = __builtin_convertvector(f8_rint(v[i] / s), i32x8);
-        i32x8 high = code > 32512, low = code < -32512;
+        const i32x8 high = code > 32512, low = code < -32512;
         code = (high & 32512) | (~high & code);
         code = (low & -32512) | (~low & code);
-        total[i / 2] += code;
-        for (int j = 0; j < 8; j++) q[8 * i + j] = (int16_t)code[j];
+        for (int j = 0; j < 8; j++) q[i / 2][i % 2 * 8 + j] = (int16_t)code[j];
     }
-    for (int half = 0; half < 2; half++) halves[half] = i32_sum(total[half]);
-    *sum = halves[0] + halves[1];
-    *scale = s;
+    return s;
 }
 
-static void split_octet(const int16_t *q, int8_t *low, int8_t *high) {
-    for (int run = 0; run < OCTET; run++)
-        for (int k = 0; k < 8; k++)
-            for (int i = 0; i < 4; i++) {
-                const int16_t value = q[run * 32 + 4 * k + i];
-                const int at = (k * OCTET + run) * 4 + i;
-                low[at] = (int8_t)value;
-                high[at] = (int8_t)((value - low[at]) >> 8);
-            }
+INLINE int32_t sum_of_codes(i16x16 q) { return i32_sum(i16_dot((i32x8){0}, q, (i16x16){0} + 1)); }
+
+INLINE void split_run(const i16x16 q[2], int8_t *out) {
+    for (int half = 0; half < 2; half++) {
+        const i16x16 low = (q[half] << 8) >> 8, high = (q[half] - low) >> 8;
+        const i8x16 low_bytes = __builtin_convertvector(low, i8x16), high_bytes = __builtin_convertvector(high, i8x16);
+        memcpy(out + 16 * half, &low_bytes, 16);
+        memcpy(out + 32 + 16 * half, &high_bytes, 16);
+    }
+}
+
+/* Eight runs' bytes together; NULL stands for a run of zeros. */
+static void join_octet(const int8_t *const runs[OCTET], int8_t *out) {
+    for (int high = 0; high < 2; high++) {
+        i32x8 v[OCTET];
+        for (int i = 0; i < OCTET; i++) v[i] = runs[i] ? (i32x8)u8x32_load(runs[i] + 32 * high) : (i32x8){0};
+        transpose(v);
+        for (int k = 0; k < 8; k++) memcpy(out + 64 * k + 32 * high, &v[k], sizeof v[k]);
+    }
+}
+
+/* Run r of a row to its place in `q`. */
+INLINE void store_codes(activations a, int64_t row, int64_t r, const i16x16 codes[2]) {
+    if (a.n < TILE_FROM) {
+        memcpy(a.q + row * a.columns + r * RUN, codes, RUN * sizeof *a.q);
+        return;
+    }
+    int16_t *q = a.q + (row / TOKENS * a.columns + r * RUN) * TOKENS + row % TOKENS * 2;
+    for (int p = 0; p < RUN / 2; p++) memcpy(q + p * TOKENS * 2, (const int16_t *)codes + 2 * p, 4);
+}
+
+static void quantise_row(const float *x, activations a, int64_t row) {
+    float *s = a.s + row * a.stride;
+    int32_t *sums = a.sums + row * a.stride, *halves = a.halves + row * 2 * a.runs;
+    int8_t *bytes = a.bytes ? a.bytes + row * a.runs * RUN_SIZE : NULL;
+    for (int64_t r = 0; r < a.runs; r++) {
+        i16x16 codes[2];
+        s[r] = quantise_block(x + 32 * r, codes);
+        store_codes(a, row, r, codes);
+        for (int half = 0; half < 2; half++) halves[2 * r + half] = sum_of_codes(codes[half]);
+        sums[r] = halves[2 * r] + halves[2 * r + 1];
+        if (bytes) split_run(codes, bytes + r * RUN_SIZE);
+    }
+    const int64_t whole = a.runs / OCTET * OCTET, rest = a.runs % OCTET, repeated = rest * rows_per_octet(a.runs);
+    const int8_t *last[OCTET];
+    for (int64_t i = 0; i < OCTET; i++) {
+        const int64_t r = i < repeated ? whole + i % rest : -1;
+        s[a.runs + i] = r < 0 ? 0.0f : s[r];
+        sums[a.runs + i] = r < 0 ? 0 : sums[r];
+        last[i] = r < 0 ? NULL : bytes + r * RUN_SIZE;
+    }
+    if (!a.octets) return;
+    int8_t *octets = a.octets + row * (a.runs / OCTET + 1) * OCTET_SIZE;
+    for (int64_t o = 0; o < a.runs / OCTET; o++) {
+        const int8_t *runs[OCTET];
+        for (int64_t i = 0; i < OCTET; i++) runs[i] = bytes + (o * OCTET + i) * RUN_SIZE;
+        join_octet(runs, octets + o * OCTET_SIZE);
+    }
+    join_octet(last, octets + a.runs / OCTET * OCTET_SIZE);
 }
 
 void quantise_rows(const float *x, activations a, int64_t first, int64_t last) {
-    const int64_t octets = a.runs / OCTET;
-    for (int64_t row = first; row < last; row++) {
-        int16_t *q = a.q + row * a.columns;
-        for (int64_t r = 0; r < a.runs; r++) {
-            const int64_t at = row * a.runs + r;
-            quantise_block(x + row * a.columns + 32 * r, q + 32 * r, a.s + at, a.sums + at, a.halves + 2 * at);
-        }
-        if (!a.low) continue;
-        int8_t *low = a.low + row * (octets + 1) * OCTET_BYTES, *high = a.high + row * (octets + 1) * OCTET_BYTES;
-        for (int64_t o = 0; o <= octets; o++)
-            split_octet(q + (o < octets ? o * OCTET : a.runs - OCTET) * 32, low + o * OCTET_BYTES, high + o * OCTET_BYTES);
+    for (int64_t row = first; row < last; row++) quantise_row(x + row * a.columns, a, row);
+}
+
+static activations lay_out(char *memory, int64_t n, int64_t columns, int bytes, int64_t *size) {
+    activations a = {.n = n, .columns = columns, .runs = columns / RUN, .stride = columns / RUN + OCTET};
+    if (n >= TILE_FROM) n = (n + TOKENS - 1) / TOKENS * TOKENS; /* whole blocks */
+    const int64_t run_bytes = bytes ? n * a.runs * RUN_SIZE : 0;
+    char *p = memory;
+    a.q = (int16_t *)p;
+    p += n * columns * 2;
+    a.s = (float *)p;
+    p += n * a.stride * 4;
+    a.sums = (int32_t *)p;
+    p += n * a.stride * 4;
+    a.halves = (int32_t *)p;
+    p += n * a.runs * 8;
+    if (bytes) a.bytes = (int8_t *)p;
+    p += run_bytes;
+    if (bytes & OCTET_BYTES) {
+        a.octets = (int8_t *)p;
+        p += n * (a.runs / OCTET + 1) * OCTET_SIZE;
     }
+    *size = p - memory;
+    return a;
+}
+
+int64_t activations_size(int64_t n, int64_t columns, int bytes) {
+    int64_t size;
+    lay_out((char *)0, n, columns, bytes, &size);
+    return size;
+}
+
+activations activations_in(char *memory, int64_t n, int64_t columns, int bytes) {
+    int64_t size;
+    return lay_out(memory, n, columns, bytes, &size);
 }
 
 void ms_quantise(const float *x, int64_t n, int64_t columns, int16_t *q, float *s) {
-    int32_t sum, halves[2];
-    for (int64_t block = 0; block < n * columns / 32; block++)
-        quantise_block(x + 32 * block, q + 32 * block, s + block, &sum, halves);
+    for (int64_t block = 0; block < n * columns / RUN; block++) {
+        i16x16 codes[2];
+        s[block] = quantise_block(x + RUN * block, codes);
+        memcpy(q + RUN * block, codes, sizeof codes);
+    }
 }

@@ -4,18 +4,39 @@
 
 #include <stdint.h>
 
+/* Bytes of q = 256 * high + low, both signed. RUN_BYTES: 32 low ones, then 32 high ones, run by run. OCTET_BYTES: by eight runs, bytes
+ * 4k … 4k+3 of all eight together, low ones, then high ones, k = 0 … 7; so that a vector's eight words belong to eight runs. */
+typedef enum { NO_BYTES = 0, RUN_BYTES = 1, OCTET_BYTES = 2 } activation_bytes;
+enum { RUN = 32, OCTET = 8, RUN_SIZE = 64, OCTET_SIZE = 512 };
+
+/* Activation rows from which weights go through tiles, and rows that share a pass over a tile: as many as the registers hold. */
+#if defined(__AVX512VNNI__)
+enum { TILE_FROM = 4, TOKENS = 8 };
+#else
+enum { TILE_FROM = 4, TOKENS = 4 };
+#endif
+
+/* n rows of `runs` blocks. From TILE_FROM rows on, q lies by as many rows as share a pass, pairs of neighbours from all of them
+ * together: [n / TOKENS][columns / 2][TOKENS][2], the last block as large as the others; below, row by row. s and sums have another eight elements, and `octets` another octet, for the runs past the last whole octet,
+ * once for each of as many weight rows as an octet holds, the rest being 0. */
 typedef struct {
-    int16_t *q;         /* [n, columns] */
-    float *s;           /* [n, runs], runs = columns / 32 */
-    int32_t *sums;      /* [n, runs] of q */
-    int32_t *halves;    /* [n, runs, 2]: sums of 16 */
-    int8_t *low, *high; /* [n, octets + 1][8][8][4], or NULL where nobody asks for bytes: q = 256 * high + low */
-    int64_t columns, runs;
+    int16_t *q;
+    float *s;        /* [n, stride] */
+    int32_t *sums;   /* [n, stride] of q */
+    int32_t *halves; /* [n, runs, 2]: sums of 16 */
+    int8_t *bytes;   /* [n, runs][RUN_SIZE], or NULL */
+    int8_t *octets;  /* [n, runs / 8 + 1][OCTET_SIZE], or NULL */
+    int64_t n, columns, runs, stride;
 } activations;
 
-/* Bytes lie by octets, eight runs from a run that eight divides: bytes 4k … 4k+3 of all eight runs together, so that
- * one vector holds them. The last octet is the last eight runs of the row, wherever it begins. */
-enum { OCTET = 8, OCTET_BYTES = 256 };
+/* Weight rows whose last runs an octet holds. */
+static inline int64_t rows_per_octet(int64_t runs) { return runs % OCTET ? OCTET / (runs % OCTET) : 0; }
+
+/* Bytes of memory for n rows. */
+int64_t activations_size(int64_t n, int64_t columns, int bytes);
+
+/* Lay the arrays out in `memory`. */
+activations activations_in(char *memory, int64_t n, int64_t columns, int bytes);
 
 void quantise_rows(const float *x, activations a, int64_t first, int64_t last);
 

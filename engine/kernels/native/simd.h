@@ -118,62 +118,133 @@ INLINE int32_t i32_sum(i32x8 v) {
     return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
 }
 
-/* table[index] for sixteen indices 0 … 15. */
-INLINE i8x16 i8_choose(const int8_t table[16], u8x16 index) {
-    i8x16 all;
-    memcpy(&all, table, sizeof all);
-#if defined(__AVX2__)
-    return (i8x16)_mm_shuffle_epi8((__m128i)all, (__m128i)index);
-#elif defined(__ARM_NEON)
-    return (i8x16)vqtbl1q_s8((int8x16_t)all, (uint8x16_t)index);
-#else
-    for (int i = 0; i < 16; i++) all[i] = table[index[i]];
-    return all;
-#endif
+/* The same for four vectors whose first and last four elements are summed apart: sums of v[0] first, v[0] last, v[1] first, … */
+INLINE i32x8 i32_half_sums(const i32x8 v[4]) {
+    i32x8 pair[2];
+    for (int i = 0; i < 2; i++)
+        pair[i] = __builtin_shufflevector(v[2 * i], v[2 * i + 1], 0, 8, 2, 10, 4, 12, 6, 14) +
+                  __builtin_shufflevector(v[2 * i], v[2 * i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
+    const i32x8 sums = __builtin_shufflevector(pair[0], pair[1], 0, 1, 8, 9, 4, 5, 12, 13) +
+                       __builtin_shufflevector(pair[0], pair[1], 2, 3, 10, 11, 6, 7, 14, 15);
+    return __builtin_shufflevector(sums, sums, 0, 4, 1, 5, 2, 6, 3, 7);
+}
+
+INLINE void transpose(i32x8 v[8]) {
+    i32x8 a[8], b[8];
+    for (int i = 0; i < 4; i++) {
+        a[2 * i] = __builtin_shufflevector(v[2 * i], v[2 * i + 1], 0, 8, 2, 10, 4, 12, 6, 14);
+        a[2 * i + 1] = __builtin_shufflevector(v[2 * i], v[2 * i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
+    }
+    for (int i = 0; i < 8; i += 4)
+        for (int j = 0; j < 2; j++) {
+            b[i + j] = __builtin_shufflevector(a[i + j], a[i + j + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+            b[i + j + 2] = __builtin_shufflevector(a[i + j], a[i + j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+        }
+    for (int i = 0; i < 4; i++) {
+        v[i] = __builtin_shufflevector(b[i], b[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+        v[i + 4] = __builtin_shufflevector(b[i], b[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+    }
 }
 
 INLINE i16x16 i16_from_i8(i8x16 v) { return __builtin_convertvector(v, i16x16); }
 INLINE i16x16 i16_from_u8(u8x16 v) { return __builtin_convertvector(v, i16x16); }
 
-INLINE u8x32 i8_load(const int8_t *p) {
+INLINE u8x32 u8x32_load(const void *p) {
     u8x32 v;
     memcpy(&v, p, sizeof v);
     return v;
 }
 
-/* Running sums of codes 0 … 15 times q, q split into bytes. Each of the eight results takes four codes a call, at most eight
- * calls: without VNNI the sums are int16, and 8 * 2 * 15 * 128 still fits. */
+/* table[index] for 32 indices 0 … 15. */
+INLINE u8x32 u8_choose(const uint8_t table[16], u8x32 index) {
+#if defined(__AVX2__)
+    u8x16 all;
+    memcpy(&all, table, sizeof all);
+    return (u8x32)_mm256_shuffle_epi8(_mm256_broadcastsi128_si256((__m128i)all), (__m256i)index);
+#else
+    u8x32 out;
+    for (int i = 0; i < 32; i++) out[i] = table[index[i]];
+    return out;
+#endif
+}
+
+/* Products of unsigned codes with q, of which 32 low bytes come first and 32 high bytes follow: q = 256 * high + low, both signed.
+ * BYTE_TOP is the largest code, or 0 where the processor lacks the instruction and codes go as int16. */
 #if defined(__AVX512VNNI__) && defined(__AVX512VL__)
+#define BYTE_TOP 255
+#elif defined(__AVX2__) || defined(__ARM_FEATURE_DOTPROD)
+#define BYTE_TOP 127
+#else
+#define BYTE_TOP 0
+#endif
+
+/* `bytes_dot` gives the products of 32 codes, by fours; `byte_sums` adds several calls up. With AVX2 they are kept as int16: the largest code times the number of calls is at most 127. */
+#if BYTE_TOP == 255
 typedef struct {
     i32x8 low, high;
 } byte_sums;
-INLINE void bytes_add(byte_sums *s, u8x32 codes, const int8_t *low, const int8_t *high) {
-    s->low = (i32x8)_mm256_dpbusd_epi32((__m256i)s->low, (__m256i)codes, (__m256i)i8_load(low));
-    s->high = (i32x8)_mm256_dpbusd_epi32((__m256i)s->high, (__m256i)codes, (__m256i)i8_load(high));
+INLINE void bytes_add(byte_sums *s, u8x32 codes, const int8_t *bytes) {
+    s->low = (i32x8)_mm256_dpbusd_epi32((__m256i)s->low, (__m256i)codes, (__m256i)u8x32_load(bytes));
+    s->high = (i32x8)_mm256_dpbusd_epi32((__m256i)s->high, (__m256i)codes, (__m256i)u8x32_load(bytes + 32));
 }
 INLINE i32x8 bytes_total(byte_sums s) { return s.low + (s.high << 8); }
+INLINE i32x8 bytes_dot(u8x32 codes, const int8_t *bytes) {
+    const __m256i high = _mm256_dpbusd_epi32(_mm256_setzero_si256(), (__m256i)codes, (__m256i)u8x32_load(bytes + 32));
+    return (i32x8)_mm256_dpbusd_epi32((__m256i)((i32x8)high << 8), (__m256i)codes, (__m256i)u8x32_load(bytes));
+}
 #elif defined(__AVX2__)
 typedef struct {
     i16x16 low, high;
 } byte_sums;
-INLINE void bytes_add(byte_sums *s, u8x32 codes, const int8_t *low, const int8_t *high) {
-    s->low += (i16x16)_mm256_maddubs_epi16((__m256i)codes, (__m256i)i8_load(low));
-    s->high += (i16x16)_mm256_maddubs_epi16((__m256i)codes, (__m256i)i8_load(high));
+INLINE void bytes_add(byte_sums *s, u8x32 codes, const int8_t *bytes) {
+    s->low += (i16x16)_mm256_maddubs_epi16((__m256i)codes, (__m256i)u8x32_load(bytes));
+    s->high += (i16x16)_mm256_maddubs_epi16((__m256i)codes, (__m256i)u8x32_load(bytes + 32));
 }
 INLINE i32x8 bytes_total(byte_sums s) {
     const __m256i low = _mm256_madd_epi16((__m256i)s.low, _mm256_set1_epi16(1));
     return (i32x8)low + (i32x8)_mm256_madd_epi16((__m256i)s.high, _mm256_set1_epi16(256));
 }
+INLINE i32x8 bytes_dot(u8x32 codes, const int8_t *bytes) {
+    byte_sums sums = {{0}, {0}};
+    bytes_add(&sums, codes, bytes);
+    return bytes_total(sums);
+}
+#elif BYTE_TOP
+typedef struct {
+    i32x8 low, high;
+} byte_sums;
+INLINE i32x8 signed_dot(i32x8 sum, u8x32 codes, const int8_t *bytes) {
+    typedef int32_t i32x4 __attribute__((vector_size(16)));
+    const u8x32 x = u8x32_load(bytes);
+    i32x4 part[2];
+    memcpy(part, &sum, sizeof sum);
+    for (int half = 0; half < 2; half++) {
+        i8x16 a, b;
+        memcpy(&a, (const char *)&codes + 16 * half, sizeof a);
+        memcpy(&b, (const char *)&x + 16 * half, sizeof b);
+        part[half] = (i32x4)vdotq_s32((int32x4_t)part[half], (int8x16_t)a, (int8x16_t)b);
+    }
+    memcpy(&sum, part, sizeof sum);
+    return sum;
+}
+INLINE void bytes_add(byte_sums *s, u8x32 codes, const int8_t *bytes) {
+    s->low = signed_dot(s->low, codes, bytes);
+    s->high = signed_dot(s->high, codes, bytes + 32);
+}
+INLINE i32x8 bytes_total(byte_sums s) { return s.low + (s.high << 8); }
+INLINE i32x8 bytes_dot(u8x32 codes, const int8_t *bytes) {
+    return signed_dot(signed_dot((i32x8){0}, codes, bytes + 32) << 8, codes, bytes);
+}
 #endif
 
-/* Four 32-bit words from each of eight places that lie `stride` bytes apart: out[k] holds word k of all eight. */
-INLINE void gather_words(const uint8_t *p, int64_t stride, i32x8 out[4]) {
+/* The first 16 bytes after `skip` of eight places: out[k] holds word k of all eight. */
+INLINE void gather_words(const uint8_t *const p[8], int skip, i32x8 out[4]) {
     typedef int32_t i32x4 __attribute__((vector_size(16)));
     i32x8 pair[4], half[4];
     for (int i = 0; i < 4; i++) {
         i32x4 a, b;
-        memcpy(&a, p + i * stride, 16);
-        memcpy(&b, p + (i + 4) * stride, 16);
+        memcpy(&a, p[i] + skip, 16);
+        memcpy(&b, p[i + 4] + skip, 16);
         pair[i] = __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7);
     }
     for (int i = 0; i < 4; i += 2) {

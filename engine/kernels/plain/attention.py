@@ -5,18 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from engine.errors import NumericsError
+from engine.kernels.kv import CHUNK, row_bytes
 from engine.kernels.ops import AttentionSpec, CacheSpec
 from engine.kernels.plain.functions import F32, exp, softcap
 from engine.kernels.plain.reduce import lane_sum, maximum
-
-CHUNK = 64
 
 
 @np.errstate(all="ignore")
 def store_round(x: F32, kind: str) -> F32:
     """What a cache gives back for x […, width]: rounded once by `kind`, decoded to float32.
 
-    Raises NumericsError where a finite value leaves the range of f16.
+    Raises NumericsError where a finite value, or the scale of a finite block, leaves the range of f16.
     """
     if kind == "f32":
         return x
@@ -41,6 +40,7 @@ class PlainCache:
     """One layer's keys and values, already rounded: float32 [capacity, n_kv_heads, dim]."""
 
     def __init__(self, spec: CacheSpec, capacity: int, kind: str) -> None:
+        row_bytes(spec, kind)
         self.spec, self.capacity, self.kind = spec, capacity, kind
         self.keys = np.zeros((capacity, spec.n_kv_heads, spec.key_dim), np.float32)
         self.values = np.zeros((capacity, spec.n_kv_heads, spec.value_dim), np.float32)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine import weights
-from engine.kernels.ops import AttentionSpec, CacheSpec, LayerCache, Rotary, Weight
+from engine.kernels.ops import AttentionSpec, CacheSpec, LayerCache, Pass, Rotary, Weight
 from engine.kernels.plain.attention import PlainCache, attention
 from engine.kernels.plain.functions import F32, silu
 from engine.kernels.plain.linear import linear_float, linear_packed, quantise
@@ -45,6 +45,9 @@ class PlainOps:
     def cache(self, spec: CacheSpec, capacity: int, kind: str) -> PlainCache:
         return PlainCache(spec, capacity, kind)
 
+    def recorded(self, forward: Pass) -> Pass:
+        return forward
+
     def embed(self, table: PlainMatrix, tokens: Sequence[int]) -> F32:
         return weights.get(table.weight.encoding).decode(table.weight.data[np.asarray(tokens)])
 
@@ -72,12 +75,21 @@ class PlainOps:
     def rotary(self, x: F32, n_heads: int, table: Rotary, start: int) -> F32:
         return rotary(x, n_heads, table, start)
 
-    def attention(self, q: F32, k: F32, v: F32, cache: LayerCache, spec: AttentionSpec, start: int) -> F32:
+    def attention(
+        self,
+        q: F32,
+        k: F32,
+        v: F32,
+        cache: LayerCache,
+        spec: AttentionSpec,
+        start: int,
+        sinks: F32 | None = None,
+    ) -> F32:
         assert isinstance(cache, PlainCache)
         cache.store(k, v, start)
         n, stop = q.shape[0], start + q.shape[0]
         heads = q.reshape(n, spec.n_heads, -1)
-        return attention(heads, cache.keys[:stop], cache.values[:stop], spec, start).reshape(n, -1)
+        return attention(heads, cache.keys[:stop], cache.values[:stop], spec, start, sinks).reshape(n, -1)
 
     def last(self, x: F32, rows: int) -> F32:
         return x[x.shape[0] - rows :]

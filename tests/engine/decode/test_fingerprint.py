@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
@@ -9,9 +10,10 @@ import pytest
 from engine.decode.fingerprint import BLOCK, fingerprint
 from engine.decode.forward import Forward
 from engine.decode.measure import measure_rates
-from engine.errors import NumericsError
 from engine.kernels.ops import Tensor
 from engine.kernels.plain import PlainOps
+from engine.types import CACHE_KINDS, Fingerprint
+from tests.engine.kernels.test_native import runnable
 
 PROMPT = tuple(b"A mill by the river turns and turns")
 MakeForward = Callable[..., Forward]
@@ -35,9 +37,31 @@ def test_the_chunk_never_changes_it(make_forward: MakeForward, chunk: int) -> No
     assert fingerprint(make_forward(), PROMPT, 3, chunk=chunk) == fingerprint(make_forward(), PROMPT, 3, chunk=512)
 
 
-def test_the_cache_format_does(make_forward: MakeForward) -> None:
-    a, b = (fingerprint(make_forward(kv=kv), PROMPT, 3, chunk=512) for kv in ("f16", "f32"))
-    assert a.sha256 != b.sha256
+@pytest.fixture(scope="module")
+def starter_answers(starter_on: MakeForward, prose: list[int]) -> Callable[[str, int], Fingerprint]:
+    """By cache format and length of the prompt: the fastest library's answer, read at once."""
+    return cache(lambda kv, length: fingerprint(starter_on(runnable()[0], 2, kv), prose[:length], 3, chunk=length))
+
+
+@pytest.mark.parametrize("length", [70, pytest.param(1040, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kv", CACHE_KINDS)
+@pytest.mark.parametrize("isa", runnable())
+def test_it_is_one_for_all_threads_chunks_and_instruction_sets(
+    starter_on: MakeForward,
+    starter_answers: Callable[[str, int], Fingerprint],
+    prose: list[int],
+    isa: str,
+    kv: str,
+    length: int,
+) -> None:
+    every = [(1, 1), (2, 7), (1, 64), (2, 512)]
+    for threads, chunk in [(2, 64)] if isa == "portable" else every:
+        made = fingerprint(starter_on(isa, threads, kv), prose[:length], 3, chunk=chunk)
+        assert made == starter_answers(kv, length), f"{threads} threads, chunks of {chunk}"
+
+
+def test_every_cache_format_has_its_own(starter_answers: Callable[[str, int], Fingerprint]) -> None:
+    assert len({starter_answers(kv, 70).sha256 for kv in CACHE_KINDS}) == len(CACHE_KINDS)
 
 
 class WideOps(PlainOps):
@@ -54,18 +78,6 @@ def test_logits_are_never_held_for_more_than_one_block(make_forward: MakeForward
     ops = WideOps()
     fingerprint(make_forward(ops), PROMPT, 2, chunk=512)
     assert ops.most == BLOCK
-
-
-class BrokenOps(PlainOps):
-    def host(self, x: Tensor) -> np.ndarray:
-        logits = super().host(x).copy()
-        logits[-1, 3] = np.nan
-        return logits
-
-
-def test_logits_that_are_not_finite_are_refused_with_their_position(make_forward: MakeForward) -> None:
-    with pytest.raises(NumericsError, match="position 7:"):
-        fingerprint(make_forward(BrokenOps()), PROMPT, 2, chunk=7)
 
 
 class CountingOps(PlainOps):

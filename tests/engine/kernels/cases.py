@@ -18,6 +18,10 @@ GOLDEN = Path(__file__).parent / "golden"
 Arrays = dict[str, np.ndarray]
 FUNCTIONS = ("exp", "log", "tanh", "erf", "sigmoid", "silu", "softplus", "gelu_tanh", "gelu_erf", "relu_squared")
 PACKED = tuple(name for name, encoding in weights.ENCODINGS.items() if weights.is_packed(encoding))
+LATER = ("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "NVFP4", "Q1_0")
+"""Encodings that are drawn at the end, since they joined when the vectors before were frozen."""
+COLUMNS = {32: 352, 64: 320, 128: 384, 256: 768}
+"""Width of a linear case by the encoding's block."""
 FLOATS = ("F32", "F16", "BF16")
 ATTENTION = {
     "causal": {"n_heads": 6, "n_kv": 2, "key": 16, "value": 16, "n": 5, "start": 130, "kind": "f32"},
@@ -76,6 +80,12 @@ def packed_rows(rng: np.random.Generator, name: str, rows: int, columns: int) ->
     return out.reshape(rows, -1)
 
 
+def linear_case(rng: np.random.Generator, name: str) -> tuple[str, Arrays]:
+    """Case and inputs of a packed encoding's linear."""
+    columns = COLUMNS[weights.get(name).block]
+    return f"linear/{name}", {"x": activations(rng, 6, columns), "w": packed_rows(rng, name, 11, columns)}
+
+
 def draw(rng: np.random.Generator) -> Iterator[tuple[str, Arrays]]:
     """Every case's inputs."""
     normal = rng.standard_normal
@@ -90,8 +100,8 @@ def draw(rng: np.random.Generator) -> Iterator[tuple[str, Arrays]]:
     )
     yield "quantise", {"x": activations(rng, 6, 160)}
     for name in PACKED:
-        columns = 768 if weights.get(name).block == 256 else 352
-        yield f"linear/{name}", {"x": activations(rng, 6, columns), "w": packed_rows(rng, name, 11, columns)}
+        if name not in LATER:
+            yield linear_case(rng, name)
     for name in FLOATS:
         values = normal((11, 37), np.float32)
         raw = {"F32": values, "F16": values.astype(np.float16), "BF16": values.view(np.uint32).astype(np.uint32) >> 16}[
@@ -151,6 +161,8 @@ def draw(rng: np.random.Generator) -> Iterator[tuple[str, Arrays]]:
             "state": normal((2, 8, 6), np.float32),
         },
     )
+    for name in LATER:
+        yield linear_case(rng, name)
 
 
 def _attention(name: str, a: Arrays) -> Arrays:

@@ -56,17 +56,18 @@ static int linear(ms_pool *pool, const test_case *c, float *out) {
 
 static int attention(ms_pool *pool, const test_case *c, float *out) {
     const int64_t n = c->ints[0], start = c->ints[1], heads = c->ints[2], kv = c->ints[3], kd = c->ints[4], vd = c->ints[5];
-    const int64_t half = c->ints[6], window = c->ints[7], length = start + n;
+    const int64_t kind = c->ints[6], window = c->ints[7], length = start + n;
     const float *q = c->arrays[0], *k = c->arrays[1], *v = c->arrays[2];
     int ok = 1;
     for (int64_t chunk = 1; chunk <= 512; chunk = chunk * 8 - 1) { /* 1, 7, 55, 439 */
-        ms_cache cache = {calloc((size_t)(kv * length * kd), 4), calloc((size_t)(kv * length * vd), 4), length, kv, kd, vd, half};
+        const size_t room = (size_t)(kv * ((length + 63) / 64 * 64)); /* whole chunks */
+        ms_cache cache = {calloc(room * (size_t)kd, 4), calloc(room * (size_t)vd, 4), length, kv, kd, vd, kind};
         for (int64_t first = 0; first < length; first += chunk) {
             const int64_t rows = length - first < chunk ? length - first : chunk;
             ms_attention(pool, q + first * heads * kd, k + first * kv * kd, v + first * kv * vd, &cache, rows, first, heads, c->floats[0],
-                         window, c->floats[1], out + first * heads * vd);
+                         window, c->floats[1], c->ints[8] ? c->arrays[3] : NULL, out + first * heads * vd);
         }
-        ok &= same(out + start * heads * vd, c->arrays[3], n * heads * vd);
+        ok &= same(out + start * heads * vd, c->arrays[4], n * heads * vd);
         free(cache.keys);
         free(cache.values);
     }
@@ -93,8 +94,7 @@ static int run(ms_pool *pool, const test_case *c) {
         ok = same(out, c->arrays[2], i[0] * i[1]);
         break;
     case ROTARY:
-        ms_rotary(pool, c->arrays[0], i[0], i[1], i[2], (float *)c->arrays[1] + i[4] * i[3], (float *)c->arrays[2] + i[4] * i[3], i[3], i[5],
-                  out);
+        ms_rotary(pool, c->arrays[0], i[0], i[4], i[1], i[2], c->arrays[1], c->arrays[2], i[3], i[5], out);
         ok = same(out, c->arrays[3], i[0] * i[1] * i[2]);
         break;
     case ATTENTION: ok = attention(pool, c, out); break;

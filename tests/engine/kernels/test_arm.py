@@ -15,6 +15,7 @@ import pytest
 from engine import weights
 from engine.kernels.native import NativeOps
 from engine.kernels.native.build import SOURCES
+from engine.kernels.native.ops import CACHE_NUMBERS
 from tests.engine.kernels.cases import ATTENTION, Arrays, golden
 from tests.engine.kernels.test_native import CAUSAL
 
@@ -56,8 +57,9 @@ def _attention(name: str, a: Arrays, out: Arrays) -> tuple[list[int], list[float
     c = ATTENTION[name]
     q = np.zeros((c["start"] + c["n"], c["n_heads"], c["key"]), np.float32)
     q[c["start"] :] = a["q"]
-    sizes = [c["n"], c["start"], c["n_heads"], c["n_kv"], c["key"], c["value"], c["kind"] == "f16", c.get("window", 0)]
-    return sizes, [c["key"] ** -0.5, c.get("softcap", 0.0)], [q, a["k"], a["v"], out["out"]]
+    sizes = [c["n"], c["start"], c["n_heads"], c["n_kv"], c["key"], c["value"], CACHE_NUMBERS[c["kind"]]]
+    sizes += [c.get("window", 0), c.get("sinks", False)]
+    return sizes, [c["key"] ** -0.5, c.get("softcap", 0.0)], [q, a["k"], a["v"], a["sinks"], out["out"]]
 
 
 def write_cases(path: Path, spoil: bool = False) -> None:

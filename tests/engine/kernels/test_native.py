@@ -160,17 +160,18 @@ def attend(ops, name: str, chunk: int) -> np.ndarray:
     q[c["start"] :] = inputs["q"]
     cache = ops.cache(CacheSpec(c["n_kv"], c["key"], c["value"]), length, c["kind"])
     spec = AttentionSpec(c["n_heads"], c["key"] ** -0.5, c.get("window"), c.get("softcap"))
+    sinks = ops.vector(inputs["sinks"]) if c.get("sinks") else None
     rows = []
     for first in range(0, length, chunk):
         part = slice(first, min(first + chunk, length))
         out = ops.attention(
-            *(tensor(ops, values[part]) for values in (q, inputs["k"], inputs["v"])), cache, spec, first
+            *(tensor(ops, values[part]) for values in (q, inputs["k"], inputs["v"])), cache, spec, first, sinks
         )
         rows.append(ops.host(out).copy())
     return np.concatenate(rows)[c["start"] :].reshape(c["n"], c["n_heads"], c["value"])
 
 
-CAUSAL = [name for name, c in ATTENTION.items() if c["kind"] != "q8_0" and not c.get("sinks") and c.get("causal", True)]
+CAUSAL = [name for name, c in ATTENTION.items() if c.get("causal", True)]
 
 
 @pytest.mark.parametrize("name", CAUSAL)
@@ -188,8 +189,8 @@ def test_a_key_too_large_for_float16_is_an_error(ops) -> None:
 
 
 def test_an_encoding_without_a_kernel_is_refused_by_name(ops) -> None:
-    with pytest.raises(UnsupportedModelError, match="IQ2_XXS"):
-        ops.matrix(Weight("blk.0.attn_q.weight", "IQ2_XXS", 1, 256, np.zeros((1, 66), np.uint8)))
+    with pytest.raises(UnsupportedModelError, match=r"blk\.0\.attn_q\.weight is in Q8_K"):
+        ops.matrix(Weight("blk.0.attn_q.weight", "Q8_K", 1, 256, np.zeros((1, 292), np.uint8)))
 
 
 def test_embedding_rows_are_the_reference_decode(ops) -> None:

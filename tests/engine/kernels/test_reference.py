@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
+from itertools import product
 
 import gguf
 import numpy as np
@@ -10,10 +12,11 @@ import pytest
 import torch
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 
-from engine.errors import NumericsError, SettingsError
+from engine.errors import NumericsError
 from engine.kernels.ops import AttentionSpec, CacheSpec, Rotary, Weight
 from engine.kernels.reference import ReferenceOps
 from engine.models.rotary import inverse_frequencies, rotary_table
+from tests.engine.kernels.cases import golden
 
 
 def draw(seed: int, *shape: int) -> torch.Tensor:
@@ -154,19 +157,45 @@ def test_an_f16_cache_rounds_what_it_stores_and_counts_its_bytes() -> None:
     np.testing.assert_array_equal(ops.host(alone), v.numpy())
 
 
+def test_a_sink_takes_its_share_of_the_weight_and_has_no_value() -> None:
+    ops = ReferenceOps("float64")
+    q, k, v = draw(1, 5, 2 * 8).double(), draw(2, 5, 8).double(), draw(3, 5, 8).double()
+    sinks = ops.vector(np.array([0.5, -2], np.float32))
+    result = ops.attention(q, k, v, ops.cache(CacheSpec(1, 8, 8), 5, "f32"), AttentionSpec(2, 0.7, window=3), 0, sinks)
+    k, v = k.float().double(), v.float().double()
+    for row, head in product(range(5), range(2)):
+        seen = range(max(0, row - 2), row + 1)
+        query = q[row, head * 8 : head * 8 + 8]
+        shares = [math.exp(0.7 * float(query @ k[j])) for j in seen]
+        total = sum(shares) + math.exp(float(sinks[head]))
+        expected = sum(share * v[j] for share, j in zip(shares, seen, strict=True)) / total
+        torch.testing.assert_close(result[row, head * 8 : head * 8 + 8], expected)
+
+
+@pytest.mark.parametrize("kind", ["f16", "q8_0"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_cache_rounds_as_the_contract_says(kind: str, dtype: str) -> None:
+    inputs, expected = golden()[f"cache/{kind}"]
+    ops = ReferenceOps(dtype)
+    rows = ops.vector(inputs["x"])
+    n, width = rows.shape
+    cache = ops.cache(CacheSpec(1, width, width), n, kind)
+    ops.attention(torch.zeros(n, width, dtype=rows.dtype), rows, rows, cache, AttentionSpec(1, 1.0), 0)
+    for kept in (cache.keys, cache.values):
+        np.testing.assert_array_equal(kept.get(n).to(torch.float32).numpy().reshape(n, width), expected["out"])
+
+
+@pytest.mark.parametrize(("kind", "largest"), [("f16", 65519.0), ("q8_0", 127 * 65519.0)])
 @pytest.mark.parametrize("which", ["key", "value"])
-def test_a_number_too_large_for_an_f16_cache_is_an_error(which: str) -> None:
+def test_a_number_too_large_for_the_cache_is_an_error(which: str, kind: str, largest: float) -> None:
     ops = ReferenceOps()
-    k = torch.tensor([[65520.0 if which == "key" else 65504.0]])
-    v = torch.tensor([[65520.0 if which == "value" else 65504.0]])
-    with pytest.raises(NumericsError, match=f"{which} is too large .* f32"):
-        ops.attention(k, k, v, ops.cache(CacheSpec(1, 1, 1), 1, "f16"), AttentionSpec(1, 1.0), 0)
-    ops.attention(k, k, v, ops.cache(CacheSpec(1, 1, 1), 1, "f32"), AttentionSpec(1, 1.0), 0)
-
-
-def test_an_unknown_cache_kind_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(SettingsError, match=r"'q3'.*f16, f32"):
-        ReferenceOps().cache(CacheSpec(1, 4, 4), 6, "q3")
+    rows = {name: torch.ones(1, 32) for name in ("key", "value")}
+    for value, fits in ((largest, True), (largest * 1.001, False)):
+        rows[which][0, 3] = value
+        cache = ops.cache(CacheSpec(1, 32, 32), 1, kind)
+        with nullcontext() if fits else pytest.raises(NumericsError, match=f"{which} is too large .* {kind} .* f32"):
+            ops.attention(rows["key"], *rows.values(), cache, AttentionSpec(1, 1.0), 0)
+    ops.attention(rows["key"], *rows.values(), ops.cache(CacheSpec(1, 32, 32), 1, "f32"), AttentionSpec(1, 1.0), 0)
 
 
 def test_last_takes_rows_from_the_end() -> None:

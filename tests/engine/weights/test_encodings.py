@@ -6,15 +6,18 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 import pytest
-from gguf.quants import dequantize
+from gguf import quants
 
 from engine import weights
 from engine.errors import UnsupportedModelError
+from engine.weights import grids
 from engine.weights.encoding import PackedEncoding
 from engine.weights.ggml import TYPE_NAMES
 
 FLOATS = ["F32", "F16", "BF16"]
 PACKED = sorted(set(weights.ENCODINGS) - set(FLOATS))
+NARROW = ("Q2_K", "Q3_K", "Q6_K", "IQ1_M", "IQ2_XS", "IQ2_S", "NVFP4")
+"""Encodings with a scale for each 16 weights."""
 
 HALVES = {
     "Q4_0": [0],
@@ -31,9 +34,18 @@ HALVES = {
     "IQ4_XS": [0],
     "TQ1_0": [52],
     "TQ2_0": [64],
+    "IQ1_S": [0],
+    "IQ1_M": [54],
+    "IQ2_XXS": [0],
+    "IQ2_XS": [0],
+    "IQ2_S": [0],
+    "IQ3_XXS": [0],
+    "IQ3_S": [0],
+    "Q1_0": [0],
     "MXFP4": [],
+    "NVFP4": [],
 }
-"""Where a block's float16 scales lie."""
+"""Where a block's float16 scales lie; that of IQ1_M has only its upper four bits there."""
 
 SPECIAL_HALVES = [
     0x0000,
@@ -52,7 +64,7 @@ SPECIAL_HALVES = [
 ]
 """Zeros, subnormals, the least normal number, the largest, infinities, NaNs quiet and signalling, one."""
 
-ONE = (0x00, 0x3C)
+ONE, FOUR, EIGHT = (0x00, 0x3C), (0x00, 0x44), (0x00, 0x48)
 UNIT_SCALES = {
     "Q4_0": {0: ONE},
     "Q4_1": {0: ONE, 2: (0, 0)},
@@ -68,14 +80,40 @@ UNIT_SCALES = {
     "IQ4_XS": {0: ONE, 2: (0xAA,) * 2 + (0x11,) * 4},
     "TQ1_0": {52: ONE},
     "TQ2_0": {64: ONE},
+    "IQ1_S": {0: EIGHT},
+    "IQ1_M": {48: (0, 0, 0, 0, 0, 0x80, 0, 0x40)},
+    "IQ2_XXS": {0: EIGHT},
+    "IQ2_XS": {0: EIGHT, 66: (0,) * 8},
+    "IQ2_S": {0: EIGHT, 74: (0,) * 8},
+    "IQ3_XXS": {0: FOUR},
+    "IQ3_S": {0: ONE, 106: (0,) * 4},
     "MXFP4": {0: (128,)},
+    "NVFP4": {0: (0x40,) * 4},
+    "Q1_0": {0: ONE},
 }
 """Bytes of a block whose scales are all one and whose minima are zero, so that its weights are its codes."""
+
+KEPT_BITS = {
+    "IQ1_S": {35 + 2 * i: 0x8F for i in range(8)},
+    "IQ2_XXS": {9 + 8 * i: 0x0F for i in range(8)},
+    "IQ3_XXS": {69 + 4 * i: 0x0F for i in range(8)},
+}
+"""Bytes of a block that hold sub-scales beside other things, and the bits of the others; without the rest, n is 0."""
 
 
 def oracle(name: str, rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
     with np.errstate(all="ignore"):
-        return np.asarray(dequantize(rows, gguf.GGMLQuantizationType[name]), np.float32)
+        if name == "Q1_0":
+            return one_bit(rows)
+        return np.asarray(quants.dequantize(rows, gguf.GGMLQuantizationType[name]), np.float32)
+
+
+def one_bit(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+    """d where a bit is set, else -d: `dequantize_row_q1_0` of ggml-quants.c, which the `gguf` package does not have."""
+    blocks = rows.reshape(-1, 18)
+    d = blocks[:, :2].copy().view(np.float16).astype(np.float32)
+    bits = np.unpackbits(blocks[:, 2:], axis=1, bitorder="little")
+    return np.where(bits, d, -d).reshape(len(rows), -1)
 
 
 def random_rows(name: str, n_rows: int, n_blocks: int, seed: int = 1) -> npt.NDArray[np.uint8]:
@@ -125,13 +163,40 @@ def test_extreme_scales_decode_to_the_oracles_bits(name: str) -> None:
     patterns = np.array(SPECIAL_HALVES, "<u2").view(np.uint8).reshape(n, 2)
     for at, pattern in zip(HALVES[name], (patterns[:, np.newaxis], patterns[np.newaxis]), strict=False):
         blocks[:, :, at : at + 2] = pattern
+    if name == "IQ1_M":
+        for word in range(4):
+            upper = np.array(SPECIAL_HALVES) >> 4 * word << 4 & 0xF0
+            blocks[:, :, 49 + 2 * word] = blocks[:, :, 49 + 2 * word] & 0x0F | upper[:, np.newaxis]
     assert_same_bits(weights.get(name).decode(rows), oracle(name, rows))
 
 
-def test_every_scale_of_mxfp4_decodes_to_the_oracles_bits() -> None:
-    rows = random_rows("MXFP4", 256, 2)
-    as_blocks("MXFP4", rows).reshape(256, 2, 17)[:, :, 0] = np.arange(256)[:, np.newaxis]
-    assert_same_bits(weights.get("MXFP4").decode(rows), oracle("MXFP4", rows))
+@pytest.mark.parametrize("name", ["MXFP4", "NVFP4"])
+def test_every_eight_bit_scale_decodes_to_the_oracles_bits(name: str) -> None:
+    rows = random_rows(name, 256, 2)
+    as_blocks(name, rows).reshape(256, 2, -1)[:, :, 0] = np.arange(256)[:, np.newaxis]
+    assert_same_bits(weights.get(name).decode(rows), oracle(name, rows))
+
+
+@pytest.mark.parametrize(
+    ("grid", "theirs"),
+    [
+        (grids.IQ1, quants.IQ1_S),
+        (grids.IQ2_XXS, quants.IQ2_XXS),
+        (grids.IQ2_XS, quants.IQ2_XS),
+        (grids.IQ2_S, quants.IQ2_S),
+        (grids.IQ3_XXS, quants.IQ3_XXS),
+        (grids.IQ3_S, quants.IQ3_S),
+    ],
+)
+def test_codebooks_are_the_oracles(grid: grids.Points, theirs: type[quants.IQ1_S]) -> None:
+    theirs.init_grid()
+    np.testing.assert_array_equal(grid, theirs.grid[0, 0])
+
+
+def test_the_eighth_sign_is_the_oracles() -> None:
+    np.testing.assert_array_equal(
+        grids.even_signs(np.arange(128, dtype=np.uint16)), np.frombuffer(quants.IQ2_XXS.ksigns, np.uint8)
+    )
 
 
 @pytest.mark.parametrize("name", ["F32", "BF16"])
@@ -174,10 +239,12 @@ def test_units_hold_the_codes_in_the_order_of_the_weights(name: str) -> None:
     rows = random_rows(name, 6, 4)
     for at, values in UNIT_SCALES[name].items():
         as_blocks(name, rows)[:, at : at + len(values)] = values
+    for at, kept in KEPT_BITS.get(name, {}).items():
+        as_blocks(name, rows)[:, at] &= kept
     units = packed(name).units(rows)
     n_rows, n_units, width = units.codes.shape
     assert units.codes.dtype == np.int16
-    assert width == (16 if name in ("Q2_K", "Q3_K", "Q6_K") else 32)
+    assert width == (16 if name in NARROW else 32)
     np.testing.assert_array_equal(units.codes.reshape(n_rows, n_units * width), oracle(name, rows))
     scale = units.d if units.sc is None else units.d * units.sc
     np.testing.assert_array_equal(scale, np.ones((n_rows, n_units), np.float32))
@@ -225,13 +292,13 @@ def test_type_numbers_and_geometry_are_ggmls() -> None:
             assert (encoding.name, encoding.block, encoding.block_bytes) == (kind.name, block, block_bytes)
 
 
-@pytest.mark.parametrize("name", ["IQ2_XXS", "NVFP4", "Q8_K", "Q8_1", "I8", "F64"])
+@pytest.mark.parametrize("name", ["Q8_K", "Q8_1", "I8", "F64"])
 def test_an_encoding_without_a_decoder_is_refused_by_name(name: str) -> None:
     with pytest.raises(UnsupportedModelError, match=rf"\b{name}\b.*\bQ4_1\b"):
         weights.by_ggml_type(int(gguf.GGMLQuantizationType[name]))
 
 
-@pytest.mark.parametrize("number", [4, 5, 36, 99, 2**32 - 1])
+@pytest.mark.parametrize("number", [4, 5, 36, 42, 99, 2**32 - 1])
 def test_an_unknown_type_is_refused_by_number(number: int) -> None:
     with pytest.raises(UnsupportedModelError, match=rf"\b{number}\b.*\bQ4_1\b"):
         weights.by_ggml_type(number)

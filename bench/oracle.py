@@ -1,7 +1,7 @@
-"""Llama as Transformers has it and as GGUF has it: the same parameters under other names and in another row order.
+"""Models as Transformers has them and as GGUF has them: the same parameters under other names, some in other orders.
 
-The order and the names are those of llama.cpp's converter (`conversion/llama.py`, class LlamaModel) and of the `gguf`
-package that it writes with.
+The names are those of the `gguf` package, the orders those of the converter of llama.cpp, which writes with it
+(`conversion/`).
 """
 
 from __future__ import annotations
@@ -10,11 +10,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedConfig, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 from engine import weights
 from engine.formats.index import TensorIndex
 
+CLASSES: dict[str, tuple[type[PreTrainedConfig], type[PreTrainedModel]]] = {
+    "llama": (LlamaConfig, LlamaForCausalLM),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+}
+"""By the architecture that a file names, which is also Transformers' `model_type`."""
+REORDERED = ("llama",)
+"""Architectures whose queries and keys the converter reorders."""
 NAMES = {
     "model.embed_tokens.weight": "token_embd.weight",
     "model.norm.weight": "output_norm.weight",
@@ -23,6 +30,8 @@ NAMES = {
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
     "self_attn.o_proj": "attn_output",
     "post_attention_layernorm": "ffn_norm",
     "mlp.gate_proj": "ffn_gate",
@@ -41,8 +50,10 @@ def gguf_name(name: str) -> str:
     return f"blk.{layer}.{NAMES[module]}.{kind}"
 
 
-def rotary_heads(name: str, config: LlamaConfig) -> int:
-    """Heads among the rows of a parameter whose outputs are turned by rotary positions; 0 for all others."""
+def reordered_heads(name: str, config: PreTrainedConfig) -> int:
+    """Heads among the rows of a parameter that the converter reorders; 0 for all others."""
+    if config.model_type not in REORDERED:
+        return 0
     if ".q_proj." in name:
         return config.num_attention_heads
     return config.num_key_value_heads if ".k_proj." in name else 0
@@ -68,26 +79,36 @@ def _reorder(values: np.ndarray, heads: int, order: Any) -> np.ndarray:
     return values.reshape(heads, dim, -1)[:, order(dim)].reshape(values.shape)
 
 
-def transformers_llama(index: TensorIndex) -> LlamaForCausalLM:
+def transformers_model(index: TensorIndex) -> PreTrainedModel:
     """The float32 model of a file, over its decoded weights."""
     meta: dict[str, Any] = dict(index.metadata)
-    config = LlamaConfig(
+    architecture = meta["general.architecture"]
+    if meta.get(f"{architecture}.rope.scaling.type", "none") != "none":
+        raise SystemExit("The file scales its rotary positions, which this comparison does not do.")
+    make_config, make_model = CLASSES[architecture]
+    hidden_size, n_heads = meta[f"{architecture}.embedding_length"], meta[f"{architecture}.attention.head_count"]
+    config = make_config(
         vocab_size=index.tensors["token_embd.weight"].shape[0],
-        hidden_size=meta["llama.embedding_length"],
-        intermediate_size=meta["llama.feed_forward_length"],
-        num_hidden_layers=meta["llama.block_count"],
-        num_attention_heads=meta["llama.attention.head_count"],
-        num_key_value_heads=meta["llama.attention.head_count_kv"],
-        max_position_embeddings=meta["llama.context_length"],
-        rms_norm_eps=meta["llama.attention.layer_norm_rms_epsilon"],
-        rope_parameters={"rope_type": "default", "rope_theta": meta["llama.rope.freq_base"]},
+        hidden_size=hidden_size,
+        intermediate_size=meta[f"{architecture}.feed_forward_length"],
+        num_hidden_layers=meta[f"{architecture}.block_count"],
+        num_attention_heads=n_heads,
+        num_key_value_heads=meta.get(f"{architecture}.attention.head_count_kv", n_heads),
+        head_dim=meta.get(f"{architecture}.attention.key_length", hidden_size // n_heads),
+        max_position_embeddings=meta[f"{architecture}.context_length"],
+        rms_norm_eps=meta[f"{architecture}.attention.layer_norm_rms_epsilon"],
+        rope_parameters={
+            "rope_type": "default",
+            "rope_theta": meta.get(f"{architecture}.rope.freq_base", 10000.0),
+        },
+        attention_bias="blk.0.attn_q.bias" in index.tensors,
         tie_word_embeddings="output.weight" not in index.tensors,
     )
-    model = LlamaForCausalLM(config).eval()
+    model = make_model(config).eval()
     with torch.no_grad():
         for name, values in model.named_parameters():
             stored = decode(index, gguf_name(name)).reshape(values.shape)
-            values.copy_(torch.tensor(to_transformers_rows(stored, rotary_heads(name, config))))
+            values.copy_(torch.tensor(to_transformers_rows(stored, reordered_heads(name, config))))
         if "rope_freqs.weight" in index.tensors:
             model.model.rotary_emb.inv_freq /= torch.tensor(decode(index, "rope_freqs.weight")[0])
     return model

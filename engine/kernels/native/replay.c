@@ -1,0 +1,25 @@
+/* A recorded step in one call. */
+#include "millstream.h"
+
+static int replay(ms_pool *pool, const ms_call *call, const int32_t *tokens, int64_t start) {
+    void *const *p = call->pointers;
+    const int64_t *i = call->integers;
+    const float *f = call->floats;
+    switch ((ms_function_name)call->function) {
+    case MS_EMBED: return ms_embed(pool, p[0], tokens, i[0], p[2]);
+    case MS_RMS_NORM: return ms_rms_norm(pool, p[0], p[1], f[0], i[0], i[1], i[2], p[2]);
+    case MS_LINEAR: return ms_linear(pool, p[0], i[0], i[1], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8]);
+    case MS_GATED_SILU: return ms_gated_silu(pool, p[0], i[0], p[1], p[2], p[3]);
+    case MS_ROTARY: return ms_rotary(pool, p[0], i[0], start, i[2], i[3], p[1], p[2], i[4], i[5], p[3]);
+    case MS_ATTENTION: return ms_attention(pool, p[0], p[1], p[2], p[3], i[0], start, i[2], f[0], i[3], f[1], p[4], p[5]);
+    }
+    return MS_UNKNOWN;
+}
+
+int ms_replay(ms_pool *pool, const ms_call *calls, int64_t count, const int32_t *tokens, int64_t start) {
+    for (int64_t i = 0; i < count; i++) {
+        const int status = replay(pool, calls + i, tokens, start);
+        if (status != MS_OK) return status;
+    }
+    return MS_OK;
+}

@@ -1,0 +1,134 @@
+"""An `Ops` that looks at every result of another, to find where a model's numbers stop being finite."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.errors import NumericsError
+from engine.kernels.ops import AttentionSpec, CacheSpec, Handle, LayerCache, Ops, Pass, Rotary, Tensor, Weight
+
+
+class Watch:
+    """Runs each operation on `ops` and raises NumericsError where a result holds NaN or infinity.
+
+    The message names the weight and its layer. A norm or a rotary turn has no name of its own, so the message waits
+    for the next operation that has one. `caches` are those of the layers in their order, `start` is the position of
+    the first row, if it is to be told.
+    """
+
+    threads: int
+    name: str
+
+    def __init__(self, ops: Ops, caches: Sequence[LayerCache], start: int | None) -> None:
+        self.name, self.threads = ops.name, ops.threads
+        self._ops = ops
+        self._caches = caches
+        self._start = start
+        self._unnamed: tuple[str, int] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return self._ops.nbytes
+
+    def matrix(self, weight: Weight) -> Handle:
+        return self._ops.matrix(weight)
+
+    def vector(self, values: npt.NDArray[np.float32]) -> Handle:
+        return self._ops.vector(values)
+
+    def cache(self, spec: CacheSpec, capacity: int, kind: str) -> LayerCache:
+        return self._ops.cache(spec, capacity, kind)
+
+    def recorded(self, forward: Pass) -> Pass:
+        return forward
+
+    def embed(self, table: Handle, tokens: Sequence[int]) -> Tensor:
+        return self._checked(self._ops.embed(table, tokens), _weight(table))
+
+    def rms_norm(self, x: Tensor, weight: Handle, eps: float) -> Tensor:
+        return self._noted(self._ops.rms_norm(x, weight, eps), "the norm")
+
+    def linear(
+        self, x: Tensor, weight: Handle, *, bias: Handle | None = None, residual: Tensor | None = None
+    ) -> Tensor:
+        name = _weight(weight)
+        self._reached(name)
+        made = self._ops.linear(x, weight, bias=bias, residual=residual)
+        return self._checked(made, name if bias is None else f"{name} or its bias")
+
+    def linears(self, x: Tensor, weights: Sequence[Handle]) -> list[Tensor]:
+        self._reached(_weight(weights[0]))
+        made = self._ops.linears(x, weights)
+        return [self._checked(out, _weight(weight)) for out, weight in zip(made, weights, strict=True)]
+
+    def gated_silu(self, x: Tensor, gate: Handle, up: Handle) -> Tensor:
+        self._reached(_weight(gate))
+        return self._checked(self._ops.gated_silu(x, gate, up), f"{_weight(gate)} or {_weight(up)}")
+
+    def rotary(self, x: Tensor, n_heads: int, table: Rotary, start: int) -> Tensor:
+        return self._noted(self._ops.rotary(x, n_heads, table, start), "the rotary positions")
+
+    def attention(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        cache: LayerCache,
+        spec: AttentionSpec,
+        start: int,
+        sinks: Handle | None = None,
+    ) -> Tensor:
+        layer = next(index for index, known in enumerate(self._caches) if known is cache)
+        self._reached(f"the attention of blk.{layer}")
+        return self._checked(self._ops.attention(q, k, v, cache, spec, start, sinks), f"the attention of blk.{layer}")
+
+    def last(self, x: Tensor, rows: int) -> Tensor:
+        return self._ops.last(x, rows)
+
+    def rows(self, x: Tensor, start: int, stop: int) -> Tensor:
+        return self._ops.rows(x, start, stop)
+
+    def host(self, x: Tensor) -> npt.NDArray[np.float32]:
+        return self._ops.host(x)
+
+    def close(self) -> None:
+        """The watched `Ops` stays open."""
+
+    def _bad_row(self, x: Tensor) -> int | None:
+        finite = np.isfinite(self._ops.host(x)).all(axis=1)
+        return None if finite.all() else int(finite.argmin())
+
+    def _checked(self, x: Tensor, where: str) -> Tensor:
+        row = self._bad_row(x)
+        if row is not None:
+            raise self._error(where, row)
+        return x
+
+    def _noted(self, x: Tensor, what: str) -> Tensor:
+        row = self._bad_row(x) if self._unnamed is None else None
+        if row is not None:
+            self._unnamed = what, row
+        return x
+
+    def _reached(self, where: str) -> None:
+        if self._unnamed is not None:
+            what, row = self._unnamed
+            raise self._error(f"{what} before {where}", row)
+
+    def _error(self, where: str, row: int) -> NumericsError:
+        layer = re.search(r"\bblk\.(\d+)", where)
+        place = f"layer {layer[1]} ({where})" if layer else where
+        position = "" if self._start is None else f", first at position {self._start + row}"
+        return NumericsError(
+            f"The model computes NaN or infinity in {place}{position}: its file is damaged, or it overflows there. "
+            "Compare the file's hash with its publisher's, or fetch it again."
+        )
+
+
+def _weight(handle: Handle) -> str:
+    name: str = handle.weight.name
+    return name

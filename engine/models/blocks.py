@@ -1,0 +1,121 @@
+"""The blocks that decoders are made of: each reads its weights of one layer, runs on normed input and adds itself.
+
+Tensor names are those of the GGUF specification.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from engine.errors import UnsupportedModelError
+from engine.kernels.ops import AttentionSpec, CacheSpec, Handle, LayerCache, Ops, Rotary, Tensor
+from engine.models.config import Config
+from engine.models.model import WeightLoader
+
+
+def projection(load: WeightLoader, index: int, name: str, rows: int, columns: int) -> Handle:
+    """The matrix `name` of layer `index`. Raises UnsupportedModelError where the file also scales its outputs."""
+    refuse(load, f"blk.{index}.{name}.scale", "a scale for a whole matrix")
+    return load.matrix(f"blk.{index}.{name}.weight", rows, columns)
+
+
+def refuse(load: WeightLoader, name: str, meaning: str) -> None:
+    """Raises UnsupportedModelError for a file with this tensor, which would be left out in silence otherwise."""
+    if load.has(name):
+        raise UnsupportedModelError(f"The model has {meaning} ({name}), which this engine does not run yet.")
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Grouped-query attention with rotary positions. A bias or a norm is `None` where the model has none."""
+
+    spec: AttentionSpec
+    cache: CacheSpec
+    eps: float
+    q: Handle
+    k: Handle
+    v: Handle
+    q_bias: Handle | None
+    k_bias: Handle | None
+    v_bias: Handle | None
+    q_norm: Handle | None
+    k_norm: Handle | None
+    output: Handle
+    output_bias: Handle | None
+
+    @staticmethod
+    def read(config: Config, load: WeightLoader, index: int, *, head_norms: bool) -> Attention:
+        """The block of layer `index`. `head_norms` says that the model norms every head of its queries and keys."""
+
+        def bias(name: str, width: int) -> Handle | None:
+            name = f"blk.{index}.{name}.bias"
+            return load.vector(name, width) if load.has(name) else None
+
+        def head_norm(name: str) -> Handle | None:
+            return load.vector(f"blk.{index}.{name}.weight", config.key_dim) if head_norms else None
+
+        refuse(load, f"blk.{index}.attn_qkv.weight", "its queries, keys and values in one matrix")
+        queries, outputs = config.n_heads * config.key_dim, config.n_heads * config.value_dim
+        keys, values = config.n_kv_heads * config.key_dim, config.n_kv_heads * config.value_dim
+        return Attention(
+            spec=AttentionSpec(config.n_heads, 1 / math.sqrt(config.key_dim)),
+            cache=CacheSpec(config.n_kv_heads, config.key_dim, config.value_dim),
+            eps=config.eps,
+            q=projection(load, index, "attn_q", queries, config.hidden_size),
+            k=projection(load, index, "attn_k", keys, config.hidden_size),
+            v=projection(load, index, "attn_v", values, config.hidden_size),
+            q_bias=bias("attn_q", queries),
+            k_bias=bias("attn_k", keys),
+            v_bias=bias("attn_v", values),
+            q_norm=head_norm("attn_q_norm"),
+            k_norm=head_norm("attn_k_norm"),
+            output=projection(load, index, "attn_output", config.hidden_size, outputs),
+            output_bias=bias("attn_output", config.hidden_size),
+        )
+
+    def add(self, ops: Ops, x: Tensor, normed: Tensor, rotary: Rotary, cache: LayerCache, start: int) -> Tensor:
+        """x + attention of the rows `normed` at positions `start …`: → [n, hidden_size]."""
+        q, k, v = self._project(ops, normed)
+        if self.q_norm is not None:
+            q = ops.rms_norm(q, self.q_norm, self.eps)
+        if self.k_norm is not None:
+            k = ops.rms_norm(k, self.k_norm, self.eps)
+        q = ops.rotary(q, self.spec.n_heads, rotary, start)
+        k = ops.rotary(k, self.cache.n_kv_heads, rotary, start)
+        attended = ops.attention(q, k, v, cache, self.spec, start)
+        return ops.linear(attended, self.output, bias=self.output_bias, residual=x)
+
+    def _project(self, ops: Ops, normed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        if self.q_bias is None and self.k_bias is None and self.v_bias is None:
+            q, k, v = ops.linears(normed, (self.q, self.k, self.v))
+            return q, k, v
+        return (
+            ops.linear(normed, self.q, bias=self.q_bias),
+            ops.linear(normed, self.k, bias=self.k_bias),
+            ops.linear(normed, self.v, bias=self.v_bias),
+        )
+
+
+@dataclass(frozen=True)
+class FeedForward:
+    """The feed-forward gated by silu (Shazeer, GLU variants, arXiv:2002.05202)."""
+
+    gate: Handle
+    up: Handle
+    down: Handle
+
+    @staticmethod
+    def read(config: Config, load: WeightLoader, index: int) -> FeedForward:
+        """The block of layer `index`."""
+        for name in ("ffn_gate", "ffn_up", "ffn_down"):
+            refuse(load, f"blk.{index}.{name}.bias", "a bias in its feed-forward layers")
+        return FeedForward(
+            gate=projection(load, index, "ffn_gate", config.intermediate_size, config.hidden_size),
+            up=projection(load, index, "ffn_up", config.intermediate_size, config.hidden_size),
+            down=projection(load, index, "ffn_down", config.hidden_size, config.intermediate_size),
+        )
+
+    def add(self, ops: Ops, x: Tensor, normed: Tensor) -> Tensor:
+        """x + feed-forward of the rows `normed`: → [n, hidden_size]."""
+        return ops.linear(ops.gated_silu(normed, self.gate, self.up), self.down, residual=x)

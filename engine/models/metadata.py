@@ -1,0 +1,98 @@
+"""Reading an architecture's numbers out of a file's metadata: typed, bounded, never trusted."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Mapping
+
+from engine.errors import ModelFileError, UnsupportedModelError
+
+
+class Metadata:
+    """A file's metadata by key, or the part of it whose keys begin with `prefix`, such as "llama.".
+
+    A value that is missing without a default, of another type, or outside `low … high` raises ModelFileError. Errors
+    give the whole key.
+    """
+
+    def __init__(self, values: Mapping[str, object], prefix: str = "") -> None:
+        self._values = values
+        self._prefix = prefix
+
+    def under(self, name: str) -> Metadata:
+        """The keys that begin with `name` and a dot, without them."""
+        return Metadata(self._values, f"{self._prefix}{name}.")
+
+    def whole(self, key: str) -> str:
+        """The key as it stands in the file."""
+        return self._prefix + key
+
+    def __contains__(self, key: str) -> bool:
+        return self.whole(key) in self._values
+
+    def integer(self, key: str, *, high: int, low: int = 1, default: int | None = None) -> int:
+        """A whole number. A list, one number for each layer, raises UnsupportedModelError."""
+        value = self._get(key, default)
+        if isinstance(value, list):
+            raise UnsupportedModelError(
+                f"The model's {self.whole(key)} differs from layer to layer; this engine reads one number for all "
+                "layers."
+            )
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise _mistyped(self.whole(key), "a whole number", value)
+        if not low <= value <= high:
+            raise _outside(self.whole(key), value, low, high)
+        return value
+
+    def number(self, key: str, *, low: float, high: float, default: float | None = None) -> float:
+        """A finite number, as long as the bounds are finite: NaN lies within none."""
+        value = self._get(key, default)
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise _mistyped(self.whole(key), "a number", value)
+        if not low <= value <= high:
+            raise _outside(self.whole(key), value, low, high)
+        return float(value)
+
+    def text(self, key: str, *, default: str | None = None) -> str:
+        value = self._get(key, default)
+        if not isinstance(value, str):
+            raise _mistyped(self.whole(key), "text", value)
+        return value
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        value = self._get(key, default)
+        if not isinstance(value, bool):
+            raise _mistyped(self.whole(key), "true or false", value)
+        return value
+
+    def length(self, key: str, *, high: int) -> int | None:
+        """The number of entries of a list, at least one; `None` where the key is absent."""
+        value = self._values.get(self.whole(key))
+        if value is None:
+            return None
+        if not isinstance(value, list):
+            raise _mistyped(self.whole(key), "a list", value)
+        if not 1 <= len(value) <= high:
+            raise _outside(f"length of {self.whole(key)}", len(value), 1, high)
+        return len(value)
+
+    def _get(self, key: str, default: object) -> object:
+        value = self._values.get(self.whole(key), default)
+        if value is None:
+            raise ModelFileError(
+                f"The model file's metadata lacks {self.whole(key)}; the file is incomplete, fetch it again."
+            )
+        return value
+
+
+def _mistyped(key: str, kind: str, value: object) -> ModelFileError:
+    return ModelFileError(
+        f"The model file's {key} must be {kind}, not {reprlib.repr(value)}; the file is damaged, fetch it again."
+    )
+
+
+def _outside(key: str, value: float, low: float, high: float) -> ModelFileError:
+    return ModelFileError(
+        f"The model file's {key} is {reprlib.repr(value)}, outside {low} to {high}; the file is damaged, fetch it "
+        "again."
+    )

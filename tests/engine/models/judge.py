@@ -1,0 +1,43 @@
+"""Tiny models against Transformers, in float32 over the same weights."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from bench.accuracy import teacher_forced
+from tests.engine.devices import CONTRACT, DEVICES
+from tests.tiny import load_model
+
+ENCODINGS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "MXFP4")
+TOKENS = [int(token) for token in np.random.default_rng(4).integers(0, 33, 40)]
+
+
+def tolerance(device: str, kv: str) -> float:
+    """The largest error allowed, as a share of the largest logit."""
+    if kv == "f16":
+        return 5e-3
+    return 1e-3 if device in CONTRACT else 2e-5
+
+
+def transformers_logits(model: PreTrainedModel) -> np.ndarray:
+    with torch.no_grad():
+        return model(torch.tensor([TOKENS])).logits[0].numpy()
+
+
+def check(path: Path, truth: np.ndarray, device: str, kv: str) -> None:
+    """Whole, in chunks, and in single steps; a device of the contract gives the same bits each time."""
+    bound = tolerance(device, kv) * np.abs(truth).max()
+    with closing(DEVICES[device]()) as ops:
+        model = load_model(path, ops)
+        whole = teacher_forced(model, ops, TOKENS, kv=kv)
+        assert np.abs(whole - truth).max() <= bound
+        for chunk in (1, 3, 7):
+            parts = teacher_forced(model, ops, TOKENS, kv=kv, chunk=chunk)
+            assert np.abs(parts - truth).max() <= bound
+            if device in CONTRACT:
+                assert np.array_equal(parts.view(np.uint32), whole.view(np.uint32)), f"chunks of {chunk} differ"
