@@ -50,23 +50,28 @@ static workplace workplace_of(const attention_job *job, int thread) {
     return w;
 }
 
+INLINE int element_bytes(int64_t kind) { return kind == MS_CACHE_F16 ? 2 : 4; }
+
 INLINE f8 element_vector(int64_t kind, const void *base, int64_t at) {
     return kind == MS_CACHE_F16 ? f8_from_half((const _Float16 *)base + at) : f8_load((const float *)base + at);
 }
 
-/* Scores of `count` queries against one band of keys: lane sums, with neighbouring positions side by side. */
-INLINE void band_scores(int64_t kind, const void *band, const float *q, int64_t dim, int count, float (*out)[CHUNK]) {
+/* Scores of `count` queries against one band of keys: lane sums, with neighbouring positions side by side. As many bytes as are read
+ * are fetched from `ahead`. */
+INLINE void band_scores(int64_t kind, const void *band, const float *q, int64_t dim, int count, const char *ahead, float (*out)[CHUNK]) {
     f8 lanes[8][QUERIES][VECTORS];
     int64_t at = 0;
     for (int lane = 0; lane < 8; lane++) {
         f8 sum[QUERIES][VECTORS];
         for (int h = 0; h < count; h++)
             for (int v = 0; v < VECTORS; v++) sum[h][v] = f8_set(0.0f);
-        for (int64_t i = lane; i < dim; i += 8, at += BAND)
+        for (int64_t i = lane; i < dim; i += 8, at += BAND) {
+            for (int line = 0; line < BAND * element_bytes(kind); line += 64) __builtin_prefetch(ahead + at * element_bytes(kind) + line);
             for (int v = 0; v < VECTORS; v++) {
                 const f8 key = element_vector(kind, band, at + 8 * v);
                 for (int h = 0; h < count; h++) sum[h][v] = sum[h][v] + key * q[h * dim + i];
             }
+        }
         for (int h = 0; h < count; h++)
             for (int v = 0; v < VECTORS; v++) lanes[lane][h][v] = sum[h][v];
     }
@@ -79,24 +84,27 @@ INLINE void band_scores(int64_t kind, const void *band, const float *q, int64_t 
 
 /* `width` <= VECTORS vectors of `count` results from element d on: values of positions low … high-1 weighted and summed in order. */
 INLINE void weigh_vectors(int64_t kind, const void *values, int64_t dim, float (*p)[CHUNK], int count, int low, int high, int64_t d,
-                          int width, float *out, int64_t stride) {
+                          int width, const char *ahead, float *out, int64_t stride) {
     f8 sum[QUERIES][VECTORS];
     for (int h = 0; h < count; h++)
         for (int v = 0; v < width; v++) sum[h][v] = f8_set(0.0f);
-    for (int j = low; j < high; j++)
+    for (int j = low; j < high; j++) {
+        const int bytes = 8 * width * element_bytes(kind);
+        for (int line = 0; line < bytes; line += 64) __builtin_prefetch(ahead + d * CHUNK * element_bytes(kind) + j * bytes + line);
         for (int v = 0; v < width; v++) {
             const f8 value = element_vector(kind, values, j * dim + d + 8 * v);
             for (int h = 0; h < count; h++) sum[h][v] = sum[h][v] + value * p[h][j];
         }
+    }
     for (int h = 0; h < count; h++)
         for (int v = 0; v < width; v++) f8_store(out + h * stride + d + 8 * v, sum[h][v]);
 }
 
-INLINE void weigh_values(int64_t kind, const void *values, int64_t dim, float (*p)[CHUNK], int count, int low, int high, float *out,
-                         int64_t stride) {
+INLINE void weigh_values(int64_t kind, const void *values, int64_t dim, float (*p)[CHUNK], int count, int low, int high, const char *ahead,
+                         float *out, int64_t stride) {
     int64_t d = 0;
-    for (; d + BAND <= dim; d += BAND) weigh_vectors(kind, values, dim, p, count, low, high, d, VECTORS, out, stride);
-    for (; d + 8 <= dim; d += 8) weigh_vectors(kind, values, dim, p, count, low, high, d, 1, out, stride);
+    for (; d + BAND <= dim; d += BAND) weigh_vectors(kind, values, dim, p, count, low, high, d, VECTORS, ahead, out, stride);
+    for (; d + 8 <= dim; d += 8) weigh_vectors(kind, values, dim, p, count, low, high, d, 1, ahead, out, stride);
     for (; d < dim; d++)
         for (int h = 0; h < count; h++) {
             float sum = 0.0f;
@@ -137,21 +145,23 @@ static void weigh_scores(float *p, int low, int high, float softcap, float *part
         weigh_seen(p, low, high, 0, softcap, part);
 }
 
-/* `count` scaled queries against positions low … high-1 of a chunk. */
-INLINE void attend(const attention_job *job, int64_t kind, const float *q, int count, const void *keys, const void *values, int low,
-                   int high, float *parts, int64_t stride) {
-    const int64_t dim = job->cache->key_dim, band_bytes = dim * BAND * (kind == MS_CACHE_F16 ? 2 : 4);
+/* `count` scaled queries against positions low … high-1 of a chunk. What memory brings meanwhile: the values with the keys, and the next
+ * keys with the values. */
+INLINE void attend(const attention_job *job, int64_t kind, const float *q, int count, const void *keys, const void *values,
+                   const void *next, int low, int high, float *parts, int64_t stride) {
+    const int64_t dim = job->cache->key_dim, band_bytes = dim * BAND * element_bytes(kind);
     _Alignas(32) float p[QUERIES][CHUNK];
     for (int band = low / BAND; band * BAND < high; band++)
-        band_scores(kind, (const char *)keys + band * band_bytes, q, dim, count, (float(*)[CHUNK])(p[0] + band * BAND));
+        band_scores(kind, (const char *)keys + band * band_bytes, q, dim, count, (const char *)values + band * band_bytes,
+                    (float(*)[CHUNK])(p[0] + band * BAND));
     for (int h = 0; h < count; h++) weigh_scores(p[h], low, high, job->softcap, parts + h * stride);
-    weigh_values(kind, values, job->cache->value_dim, p, count, low, high, parts + VALUES, stride);
+    weigh_values(kind, values, job->cache->value_dim, p, count, low, high, next, parts + VALUES, stride);
 }
 
 /* The same with the count and the kind known to the compiler. */
-static void attend_some(const attention_job *job, int64_t kind, const float *q, int count, const void *keys, const void *values, int low,
-                        int high, float *parts, int64_t stride) {
-#define ATTEND(kind, count) attend(job, kind, q, count, keys, values, low, high, parts, stride)
+static void attend_some(const attention_job *job, int64_t kind, const float *q, int count, const void *keys, const void *values,
+                        const void *next, int low, int high, float *parts, int64_t stride) {
+#define ATTEND(kind, count) attend(job, kind, q, count, keys, values, next, low, high, parts, stride)
 #define ATTEND_KIND(count) \
     case count: \
         if (kind == MS_CACHE_F16) \
@@ -239,11 +249,12 @@ static void make_parts(void *data, int64_t first, int64_t last, int thread) {
         int low, high;
         if (!seen(job, job->start, chunk, &low, &high)) continue;
         const int64_t kind = open_chunk(job, kv_head, chunk, 0, w, &keys, &values);
+        const void *next = chunk_at(job->cache, job->cache->keys, dim, kv_head, chunk + 1);
         for (int64_t g = 0; g < job->group; g += QUERIES) {
             const int count = job->group - g < QUERIES ? (int)(job->group - g) : QUERIES;
             const int64_t head = kv_head * job->group + g;
             for (int h = 0; h < count; h++) scale_query(job, 0, head + h, w.queries + h * dim);
-            attend_some(job, kind, w.queries, count, keys, values, low, high, job->parts + head * stride + chunk * job->part_floats, stride);
+            attend_some(job, kind, w.queries, count, keys, values, next, low, high, job->parts + head * stride + chunk * job->part_floats, stride);
         }
     }
 }
@@ -298,7 +309,7 @@ static void attend_rows(void *data, int64_t first, int64_t last, int thread) {
             for (int64_t at = 0, count; at < rows * job->group; at += count) {
                 count = alike(job, job->start + row, at, rows * job->group, chunk, &low, &high);
                 if (low >= high) continue;
-                attend_some(job, kind, w.queries + at * c->key_dim, (int)count, keys, values, low, high, w.parts, job->part_floats);
+                attend_some(job, kind, w.queries + at * c->key_dim, (int)count, keys, values, keys, low, high, w.parts, job->part_floats);
                 for (int64_t h = 0; h < count; h++) merge(w.states + (at + h) * job->part_floats, w.parts + h * job->part_floats, dim);
             }
         }

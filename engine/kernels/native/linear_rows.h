@@ -7,7 +7,7 @@
 #include "quantise.h"
 
 /* Weight rows of a strip; bytes that reads run ahead of the arithmetic, further than the processor would on its own. */
-enum { STRIP = 8, AHEAD = 2048 };
+enum { STRIP = 8, AHEAD = 4096 };
 
 typedef struct {
     const int16_t *q;

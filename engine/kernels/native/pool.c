@@ -1,8 +1,10 @@
 /* A pool whose workers spin briefly for the next job, then sleep.
  *
- * One word, the ticket, hands grains out: the number of the job, its count of grains, and the next grain. Whoever counts it up and
- * finds a grain left holds the job open until that grain is done; whoever finds none leaves. So a job never waits for a worker
- * that has not begun, and a busy machine costs speed, not stalls. Which thread does which grain never changes a result.
+ * A job's grains are cut into one share for each thread, so that each reads memory in a stream of its own; whoever has done his
+ * share helps with the others'. One word for each share, the ticket, hands its grains out: the number of the job, the share's count of
+ * grains, and the next grain. Whoever counts it up and finds a grain left holds the job open until that grain is done; whoever finds
+ * none anywhere leaves. So a job never waits for a worker that has not begun, and a busy machine costs speed, not stalls. Which
+ * thread does which grain never changes a result.
  */
 #include "pool.h"
 
@@ -59,11 +61,16 @@ typedef struct {
     int index;
 } worker;
 
+typedef struct {
+    _Alignas(64) _Atomic uint64_t ticket;
+    int64_t first; /* grain */
+} share;
+
 struct ms_pool {
     pool_task task;
     void *job;
     int64_t items, grain;
-    _Alignas(64) _Atomic uint64_t ticket;
+    share shares[MAX_THREADS];
     _Alignas(64) _Atomic int64_t done; /* grains */
     _Alignas(64) _Atomic int sleeping;
     _Atomic int closing;
@@ -78,27 +85,37 @@ struct ms_pool {
 
 static uint64_t number_of(uint64_t ticket) { return ticket >> 2 * FIELD; }
 
-/* Do grains until none is left; returns the number of the job that had none. */
-static uint64_t take_grains(ms_pool *pool, int thread) {
+/* Do grains of one share until none is left. */
+static void take_grains(ms_pool *pool, share *from, int thread) {
     const uint64_t field = ((uint64_t)1 << FIELD) - 1;
     for (;;) {
-        const uint64_t ticket = atomic_fetch_add_explicit(&pool->ticket, 1, memory_order_acq_rel);
-        const int64_t grain = (int64_t)(ticket & field), grains = (int64_t)(ticket >> FIELD & field);
-        if (grain >= grains) return number_of(ticket);
-        const int64_t first = grain * pool->grain;
+        const uint64_t seen = atomic_load_explicit(&from->ticket, memory_order_relaxed);
+        if ((seen & field) >= (seen >> FIELD & field)) return;
+        const uint64_t ticket = atomic_fetch_add_explicit(&from->ticket, 1, memory_order_acq_rel);
+        const int64_t grain = (int64_t)(ticket & field);
+        if (grain >= (int64_t)(ticket >> FIELD & field)) return;
+        const int64_t first = (from->first + grain) * pool->grain;
         pool->task(pool->job, first, first + pool->grain < pool->items ? first + pool->grain : pool->items, thread);
         atomic_fetch_add_explicit(&pool->done, 1, memory_order_release);
     }
 }
 
+/* One's own share first, then the others'. */
+static void take_shares(ms_pool *pool, int thread) {
+    for (int i = 0; i < pool->threads; i++) take_grains(pool, &pool->shares[(thread + i) % pool->threads], thread);
+}
+
+/* The number of the newest job: share 0 is announced last. */
+static uint64_t newest(ms_pool *pool, memory_order order) { return number_of(atomic_load_explicit(&pool->shares[0].ticket, order)); }
+
 static void await_job(ms_pool *pool, uint64_t seen) {
     for (int i = 0; i < SPINS; i++) {
-        if (number_of(atomic_load_explicit(&pool->ticket, memory_order_relaxed)) != seen) return;
+        if (newest(pool, memory_order_acquire) != seen) return;
         PAUSE();
     }
     mutex_lock(&pool->mutex);
     atomic_fetch_add(&pool->sleeping, 1);
-    while (number_of(atomic_load(&pool->ticket)) == seen) condition_wait(&pool->wake, &pool->mutex);
+    while (newest(pool, memory_order_seq_cst) == seen) condition_wait(&pool->wake, &pool->mutex);
     atomic_fetch_sub(&pool->sleeping, 1);
     mutex_unlock(&pool->mutex);
 }
@@ -108,7 +125,8 @@ static void work(worker *self) {
     uint64_t seen = 0;
     while (!atomic_load(&pool->closing)) {
         await_job(pool, seen);
-        seen = take_grains(pool, self->index);
+        seen = newest(pool, memory_order_acquire);
+        take_shares(pool, self->index);
     }
 }
 
@@ -132,8 +150,12 @@ static void join(thread_t handle) { pthread_join(handle, NULL); }
 #endif
 
 static void announce(ms_pool *pool, int64_t grains) {
-    const uint64_t number = number_of(atomic_load_explicit(&pool->ticket, memory_order_relaxed)) + 1;
-    atomic_store(&pool->ticket, number << 2 * FIELD | (uint64_t)grains << FIELD);
+    const uint64_t number = newest(pool, memory_order_relaxed) + 1;
+    for (int i = pool->threads - 1; i >= 0; i--) {
+        const int64_t first = grains * i / pool->threads, last = grains * (i + 1) / pool->threads;
+        pool->shares[i].first = first;
+        atomic_store(&pool->shares[i].ticket, number << 2 * FIELD | (uint64_t)(last - first) << FIELD);
+    }
     if (atomic_load(&pool->sleeping)) {
         mutex_lock(&pool->mutex);
         condition_all(&pool->wake);
@@ -155,7 +177,7 @@ void pool_run(ms_pool *pool, pool_task task, void *job, int64_t items, int64_t g
     pool->grain = grain;
     atomic_store_explicit(&pool->done, 0, memory_order_relaxed);
     announce(pool, grains);
-    take_grains(pool, 0);
+    take_shares(pool, 0);
     for (int i = 0; atomic_load_explicit(&pool->done, memory_order_acquire) < grains; i++) {
         if (i < SPINS)
             PAUSE();
