@@ -22,8 +22,8 @@ INLINE activation_row row_of(activations a, int64_t row) {
                             a.s + row * a.stride,
                             a.sums + row * a.stride,
                             a.halves + 2 * row * a.runs,
-                            a.bytes + row * a.runs * RUN_SIZE,
-                            a.octets + row * (a.runs / OCTET + 1) * OCTET_SIZE,
+                            a.bytes ? a.bytes + row * a.runs * RUN_SIZE : NULL,
+                            a.octets ? a.octets + row * (a.runs / OCTET + 1) * OCTET_SIZE : NULL,
                             a.runs};
 }
 

@@ -82,7 +82,7 @@ static void quantise_row(const float *x, activations a, int64_t row) {
         const int64_t r = i < repeated ? whole + i % rest : -1;
         s[a.runs + i] = r < 0 ? 0.0f : s[r];
         sums[a.runs + i] = r < 0 ? 0 : sums[r];
-        last[i] = r < 0 ? NULL : bytes + r * RUN_SIZE;
+        last[i] = r < 0 || !bytes ? NULL : bytes + r * RUN_SIZE;
     }
     if (!a.octets) return;
     int8_t *octets = a.octets + row * (a.runs / OCTET + 1) * OCTET_SIZE;
@@ -98,32 +98,29 @@ void quantise_rows(const float *x, activations a, int64_t first, int64_t last) {
     for (int64_t row = first; row < last; row++) quantise_row(x + row * a.columns, a, row);
 }
 
+/* The next `bytes` of `memory`, which is NULL while they are only counted. */
+static void *part(char *memory, int64_t *at, int64_t bytes) {
+    char *place = memory ? memory + *at : NULL;
+    *at += bytes;
+    return place;
+}
+
 static activations lay_out(char *memory, int64_t n, int64_t columns, int bytes, int64_t *size) {
     activations a = {.n = n, .columns = columns, .runs = columns / RUN, .stride = columns / RUN + OCTET};
     if (n >= TILE_FROM) n = (n + TOKENS - 1) / TOKENS * TOKENS; /* whole blocks */
-    const int64_t run_bytes = bytes ? n * a.runs * RUN_SIZE : 0;
-    char *p = memory;
-    a.q = (int16_t *)p;
-    p += n * columns * 2;
-    a.s = (float *)p;
-    p += n * a.stride * 4;
-    a.sums = (int32_t *)p;
-    p += n * a.stride * 4;
-    a.halves = (int32_t *)p;
-    p += n * a.runs * 8;
-    if (bytes) a.bytes = (int8_t *)p;
-    p += run_bytes;
-    if (bytes & OCTET_BYTES) {
-        a.octets = (int8_t *)p;
-        p += n * (a.runs / OCTET + 1) * OCTET_SIZE;
-    }
-    *size = p - memory;
+    *size = 0;
+    a.q = part(memory, size, n * columns * 2);
+    a.s = part(memory, size, n * a.stride * 4);
+    a.sums = part(memory, size, n * a.stride * 4);
+    a.halves = part(memory, size, n * a.runs * 8);
+    if (bytes) a.bytes = part(memory, size, n * a.runs * RUN_SIZE);
+    if (bytes & OCTET_BYTES) a.octets = part(memory, size, n * (a.runs / OCTET + 1) * OCTET_SIZE);
     return a;
 }
 
 int64_t activations_size(int64_t n, int64_t columns, int bytes) {
     int64_t size;
-    lay_out((char *)0, n, columns, bytes, &size);
+    lay_out(NULL, n, columns, bytes, &size);
     return size;
 }
 

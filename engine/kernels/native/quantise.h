@@ -9,12 +9,8 @@
 typedef enum { NO_BYTES = 0, RUN_BYTES = 1, OCTET_BYTES = 2 } activation_bytes;
 enum { RUN = 32, OCTET = 8, RUN_SIZE = 64, OCTET_SIZE = 512 };
 
-/* Activation rows from which weights go through tiles, and rows that share a pass over a tile: as many as the registers hold. */
-#if defined(__AVX512VNNI__)
+/* Activation rows from which weights go through tiles, and rows that share a pass over a tile. */
 enum { TILE_FROM = 4, TOKENS = 8 };
-#else
-enum { TILE_FROM = 4, TOKENS = 4 };
-#endif
 
 /* n rows of `runs` blocks. From TILE_FROM rows on, q lies by as many rows as share a pass, pairs of neighbours from all of them
  * together: [n / TOKENS][columns / 2][TOKENS][2], the last block as large as the others; below, row by row. s and sums have another eight elements, and `octets` another octet, for the runs past the last whole octet,
