@@ -1,4 +1,4 @@
-"""What the compiler made of the kernels, read back from the libraries: the contract's bits come from what is absent, too."""
+"""What the compiler made of the kernels, read back: the contract's bits come from what is absent, too."""
 
 from __future__ import annotations
 
