@@ -12,7 +12,8 @@
 #include "linear_tiles.h"
 #include "pool.h"
 
-enum { GRAIN_STRIPS = 8 };
+/* Strips of few activation rows that a thread takes at once: as many as keep its reads in one stream, as few as keep all threads busy. */
+enum { LARGEST_GRAIN = 16, GRAINS_PER_THREAD = 4 };
 
 /* `rows` weight rows from `first` on against n activation rows: → out[n][strip width]. */
 INLINE void packed_strip(packed_encoding e, const ms_weight *w, int64_t first, int rows, activations a, int64_t n, char *scratch, float *out) {
@@ -135,7 +136,8 @@ static int run(ms_pool *pool, linear_job *job) {
         job->a = activations_in(memory, n, columns, bytes);
         pool_run(pool, quantise_task, job, n, n < TOKENS ? n : TOKENS);
     }
-    job->grain = n < TILE_FROM ? GRAIN_STRIPS : 1;
+    const int64_t grain = n < TILE_FROM ? items / (GRAINS_PER_THREAD * pool_threads(pool)) : 1;
+    job->grain = grain < 1 ? 1 : grain > LARGEST_GRAIN ? LARGEST_GRAIN : grain;
     job->result_bytes = (2 * job->grain * n * job->width * (int64_t)sizeof(float) + 63) / 64 * 64;
     job->scratch_bytes = (columns * (TILE_BYTES > FLOAT_BYTES ? TILE_BYTES : FLOAT_BYTES) + 63) / 64 * 64;
     job->scratch = pool_scratch(pool, 1, pool_threads(pool) * (job->scratch_bytes + job->result_bytes));
