@@ -194,6 +194,8 @@ class Chat(QObject):
             "context": self.tr("Ended: the context is full. Begin a new chat to go on."),
             "cancelled": self.tr("Stopped"),
         }[finished.reason]
+        if finished.in_reasoning and finished.reason in ("stop", "length"):
+            why = self.tr("Ended inside its reasoning, without an answer")
         usage, timings = finished.usage, finished.timings
         tokens = usage.completion_tokens
         count = self.tr("1 token") if tokens == 1 else self.tr("{n} tokens").format(n=tokens) if tokens else ""

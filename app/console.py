@@ -70,11 +70,33 @@ def note_cut(finished: Finished, way_out: str = "") -> None:
 
     A person who stopped the reply knows.
     """
+    inside = " inside its reasoning" if finished.in_reasoning else ""
     if finished.reason == "length":
         tokens = finished.usage.completion_tokens
-        note(f"[stopped at {tokens} {'token' if tokens == 1 else 'tokens'}]")
+        note(f"[stopped{inside} at {tokens} {'token' if tokens == 1 else 'tokens'}]")
     elif finished.reason == "context":
         note(f"[the context is full{way_out}]")
+    elif finished.in_reasoning and finished.reason == "stop":
+        note("[ended inside its reasoning, without an answer]")
+
+
+class Thoughts:
+    """What a model thinks before it answers, dimmed on standard error; nothing where that is no terminal."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._open = False
+
+    def show(self, text: str) -> None:
+        if self._terminal and text:
+            _write_error(text if self._open else f"\x1b[2m{text}")
+            self._open = True
+
+    def close(self) -> None:
+        """Leave a blank line before the answer."""
+        if self._open:
+            _write_error("\x1b[0m\n\n")
+            self._open = False
 
 
 def _write_error(text: str) -> None:

@@ -10,18 +10,41 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedConfig, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
+    PreTrainedConfig,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    SmolLM3Config,
+    SmolLM3ForCausalLM,
+)
 
 from engine import weights
 from engine.formats.index import TensorIndex
 
 CLASSES: dict[str, tuple[type[PreTrainedConfig], type[PreTrainedModel]]] = {
+    "gemma2": (Gemma2Config, Gemma2ForCausalLM),
+    "gemma3": (Gemma3TextConfig, Gemma3ForCausalLM),
     "llama": (LlamaConfig, LlamaForCausalLM),
+    "phi3": (Phi3Config, Phi3ForCausalLM),
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+    "smollm3": (SmolLM3Config, SmolLM3ForCausalLM),
 }
-"""By the architecture that a file names, which is also Transformers' `model_type`."""
-REORDERED = ("llama",)
-"""Architectures whose queries and keys the converter reorders."""
+"""By the architecture that a file names."""
+GEMMA = ("gemma2", "gemma3")
+REORDERED = ("llama", "smollm3")
+"""Architectures whose queries and keys the converter reorders: `LlamaModel.permute`, which `SmolLM3Model` inherits."""
 NAMES = {
     "model.embed_tokens.weight": "token_embd.weight",
     "model.norm.weight": "output_norm.weight",
@@ -30,46 +53,66 @@ NAMES = {
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v",
+    # Phi-3: `Phi3MiniModel` leaves the rows in their order: queries, keys, values; the gate, what it gates.
+    "self_attn.qkv_proj": "attn_qkv",
     "self_attn.q_norm": "attn_q_norm",
     "self_attn.k_norm": "attn_k_norm",
     "self_attn.o_proj": "attn_output",
     "post_attention_layernorm": "ffn_norm",
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
+    "mlp.gate_up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+}
+GEMMA_NAMES = {
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
 }
 LAYERS = "model.layers."
 
 
-def gguf_name(name: str) -> str:
+def architecture_of(config: PreTrainedConfig) -> str:
+    """The name that a file gives to it."""
+    return config.model_type.removesuffix("_text")
+
+
+def gguf_name(name: str, config: PreTrainedConfig) -> str:
     """A parameter's name in Transformers → the tensor's name in a file."""
+    names = NAMES | GEMMA_NAMES if architecture_of(config) in GEMMA else NAMES
     if not name.startswith(LAYERS):
-        return NAMES[name]
+        return names[name]
     layer, _, rest = name.removeprefix(LAYERS).partition(".")
     module, _, kind = rest.rpartition(".")
-    return f"blk.{layer}.{NAMES[module]}.{kind}"
+    return f"blk.{layer}.{names[module]}.{kind}"
 
 
-def reordered_heads(name: str, config: PreTrainedConfig) -> int:
+def to_gguf(name: str, values: np.ndarray, config: PreTrainedConfig) -> np.ndarray:
+    """A parameter's values as the converter stores them.
+
+    Gemma's norms multiply with one more than their weights; the converter adds it (`Gemma3Model.norm_shift`). In
+    reordered heads Transformers turns row i with row i + d/2, a file 2i with 2i + 1: in weights [rows, columns] and
+    biases [rows] alike.
+    """
+    if architecture_of(config) in GEMMA and name.endswith("norm.weight"):
+        return values + np.float32(1)
+    return _reorder(values, _reordered_heads(name, config), lambda dim: np.arange(dim).reshape(2, dim // 2).T.ravel())
+
+
+def to_transformers(name: str, values: np.ndarray, config: PreTrainedConfig) -> np.ndarray:
+    """The inverse of `to_gguf`."""
+    if architecture_of(config) in GEMMA and name.endswith("norm.weight"):
+        return values - np.float32(1)
+    return _reorder(values, _reordered_heads(name, config), lambda dim: np.arange(dim).reshape(dim // 2, 2).T.ravel())
+
+
+def _reordered_heads(name: str, config: PreTrainedConfig) -> int:
     """Heads among the rows of a parameter that the converter reorders; 0 for all others."""
-    if config.model_type not in REORDERED:
+    if architecture_of(config) not in REORDERED:
         return 0
     if ".q_proj." in name:
         return config.num_attention_heads
     return config.num_key_value_heads if ".k_proj." in name else 0
-
-
-def to_gguf_rows(values: np.ndarray, heads: int) -> np.ndarray:
-    """From Transformers, where row i of a head turns with row i + d/2, to a file, where 2i turns with 2i + 1.
-
-    The converter does this in `LlamaModel.permute`, to weights [rows, columns] and biases [rows] alike.
-    """
-    return _reorder(values, heads, lambda dim: np.arange(dim).reshape(2, dim // 2).T.ravel())
-
-
-def to_transformers_rows(values: np.ndarray, heads: int) -> np.ndarray:
-    """The inverse of `to_gguf_rows`."""
-    return _reorder(values, heads, lambda dim: np.arange(dim).reshape(dim // 2, 2).T.ravel())
 
 
 def _reorder(values: np.ndarray, heads: int, order: Any) -> np.ndarray:
@@ -81,37 +124,61 @@ def _reorder(values: np.ndarray, heads: int, order: Any) -> np.ndarray:
 
 def transformers_model(index: TensorIndex) -> PreTrainedModel:
     """The float32 model of a file, over its decoded weights."""
-    meta: dict[str, Any] = dict(index.metadata)
-    architecture = meta["general.architecture"]
-    if meta.get(f"{architecture}.rope.scaling.type", "none") != "none":
-        raise SystemExit("The file scales its rotary positions, which this comparison does not do.")
+    architecture = index.metadata["general.architecture"]
     make_config, make_model = CLASSES[architecture]
-    hidden_size, n_heads = meta[f"{architecture}.embedding_length"], meta[f"{architecture}.attention.head_count"]
-    config = make_config(
-        vocab_size=index.tensors["token_embd.weight"].shape[0],
-        hidden_size=hidden_size,
-        intermediate_size=meta[f"{architecture}.feed_forward_length"],
-        num_hidden_layers=meta[f"{architecture}.block_count"],
-        num_attention_heads=n_heads,
-        num_key_value_heads=meta.get(f"{architecture}.attention.head_count_kv", n_heads),
-        head_dim=meta.get(f"{architecture}.attention.key_length", hidden_size // n_heads),
-        max_position_embeddings=meta[f"{architecture}.context_length"],
-        rms_norm_eps=meta[f"{architecture}.attention.layer_norm_rms_epsilon"],
-        rope_parameters={
-            "rope_type": "default",
-            "rope_theta": meta.get(f"{architecture}.rope.freq_base", 10000.0),
-        },
-        attention_bias="blk.0.attn_q.bias" in index.tensors,
-        tie_word_embeddings="output.weight" not in index.tensors,
-    )
+    config = make_config(**_configuration(index, architecture))
     model = make_model(config).eval()
     with torch.no_grad():
         for name, values in model.named_parameters():
-            stored = decode(index, gguf_name(name)).reshape(values.shape)
-            values.copy_(torch.tensor(to_transformers_rows(stored, reordered_heads(name, config))))
+            stored = decode(index, gguf_name(name, config)).reshape(values.shape)
+            values.copy_(torch.tensor(to_transformers(name, stored, config)))
         if "rope_freqs.weight" in index.tensors:
             model.model.rotary_emb.inv_freq /= torch.tensor(decode(index, "rope_freqs.weight")[0])
     return model
+
+
+def _configuration(index: TensorIndex, architecture: str) -> dict[str, Any]:
+    meta: dict[str, Any] = {key.removeprefix(f"{architecture}."): value for key, value in index.metadata.items()}
+    hidden_size, n_heads = meta["embedding_length"], meta["attention.head_count"]
+    head_dim = meta.get("attention.key_length", hidden_size // n_heads)
+    given = {
+        "vocab_size": index.tensors["token_embd.weight"].shape[0],
+        "hidden_size": hidden_size,
+        "intermediate_size": meta["feed_forward_length"],
+        "num_hidden_layers": meta["block_count"],
+        "num_attention_heads": n_heads,
+        "num_key_value_heads": meta.get("attention.head_count_kv", n_heads),
+        "head_dim": head_dim,
+        "max_position_embeddings": meta["context_length"],
+        "rms_norm_eps": meta["attention.layer_norm_rms_epsilon"],
+        "rope_parameters": _rope_parameters(index, meta, head_dim),
+        "attention_bias": "blk.0.attn_q.bias" in index.tensors,
+        "tie_word_embeddings": "output.weight" not in index.tensors,
+        "pad_token_id": None,
+    }
+    if architecture in ("phi3", *GEMMA):
+        given["sliding_window"] = meta.get("attention.sliding_window") or None
+    if architecture in GEMMA:
+        largest = meta["block_count"] == {"gemma2": 46, "gemma3": 62}[architecture]
+        given["query_pre_attn_scalar"] = hidden_size // n_heads if largest else head_dim
+        given["attn_logit_softcapping"] = meta.get("attn_logit_softcapping")
+        given["final_logit_softcapping"] = meta.get("final_logit_softcapping")
+    if architecture == "gemma3":
+        local = {"rope_type": "default", "rope_theta": meta.get("rope.freq_base_swa", 10000.0)}
+        given["rope_parameters"] = {"full_attention": given["rope_parameters"], "sliding_attention": local}
+    return given
+
+
+def _rope_parameters(index: TensorIndex, meta: dict[str, Any], head_dim: int) -> dict[str, Any]:
+    kind = meta.get("rope.scaling.type", "none")
+    if kind not in ("none", "linear") or "rope_factors_long.weight" in index.tensors:
+        raise SystemExit("The file scales its rotary positions in a way that this comparison does not do.")
+    rope = {
+        "rope_type": "default" if kind == "none" else kind,
+        "rope_theta": meta.get("rope.freq_base", 10000.0),
+        "partial_rotary_factor": meta.get("rope.dimension_count", head_dim) / head_dim,
+    }
+    return rope if kind == "none" else rope | {"factor": meta["rope.scaling.factor"]}
 
 
 def decode(index: TensorIndex, name: str) -> np.ndarray:

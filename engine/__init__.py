@@ -49,6 +49,7 @@ from engine.types import (
     Settings,
     Text,
     Timings,
+    ToolCall,
     Usage,
 )
 from engine.units import human_bytes
@@ -86,6 +87,7 @@ __all__ = [
     "StorageError",
     "Text",
     "Timings",
+    "ToolCall",
     "UnsupportedModelError",
     "Usage",
     "describe",

@@ -15,7 +15,10 @@ from engine.types import ModelInfo
 
 
 def describe(path: str | os.PathLike[str]) -> ModelInfo:
-    """The model at `path`, in a few milliseconds. Raises ModelFileError or UnsupportedModelError as `Engine.load`."""
+    """The model at `path`, in a few milliseconds, or up to a second where a checkpoint's tokenizer is to be translated.
+
+    Raises ModelFileError or UnsupportedModelError as `Engine.load`.
+    """
     return model_info(open_index(Path(path)))
 
 

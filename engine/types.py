@@ -79,6 +79,14 @@ class Reasoning:
 
 
 @dataclass(frozen=True)
+class ToolCall:
+    """A call that the model asks for. `arguments` is a JSON object, written as text."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
 class Usage:
     """Token counts of one reply. `cached_tokens` of the prompt were kept from an earlier turn."""
 
@@ -104,14 +112,15 @@ class Timings:
 
 @dataclass(frozen=True)
 class Finished:
-    """The last event of a reply: why it ended, and its counts and timings."""
+    """The last event of a reply: why it ended, its counts and timings, and whether it ended inside its reasoning."""
 
     reason: FinishReason
     usage: Usage
     timings: Timings
+    in_reasoning: bool = False
 
 
-Event = PrefillProgress | Text | Reasoning | Finished
+Event = PrefillProgress | Text | Reasoning | ToolCall | Finished
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import closing
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import torch
 from gguf import GGMLQuantizationType, GGUFWriter
 from transformers import PreTrainedModel
 
-from bench.oracle import CLASSES, gguf_name, reordered_heads, to_gguf_rows, to_transformers_rows
+from bench.oracle import CLASSES, GEMMA, architecture_of, gguf_name, to_gguf, to_transformers
 from engine import models
 from engine.formats.gguf import read
 from engine.kernels.ops import Ops
@@ -33,9 +34,16 @@ SHAPE: dict[str, object] = {
     "head_dim": 16,
     "max_position_embeddings": CONTEXT,
     "rms_norm_eps": 1e-5,
+    "pad_token_id": None,
     "tie_word_embeddings": False,
 }
 """The configuration of a tiny model, unless it is changed."""
+GEMMA_SHAPE: dict[str, object] = {
+    "tie_word_embeddings": True,
+    "query_pre_attn_scalar": 16,
+    "sliding_window": 9,
+}
+"""What a tiny Gemma has besides: the converter knows no head of its own."""
 
 
 def tiny(architecture: str, **changes: object) -> PreTrainedModel:
@@ -44,7 +52,8 @@ def tiny(architecture: str, **changes: object) -> PreTrainedModel:
     Its weights are large enough for attention to pick out single positions.
     """
     make_config, make_model = CLASSES[architecture]
-    model = make_model(make_config(**(SHAPE | changes))).eval()
+    gemma = architecture in GEMMA
+    model = make_model(make_config(**(SHAPE | (GEMMA_SHAPE if gemma else {}) | changes))).eval()
     draws = torch.Generator().manual_seed(20)
     with torch.no_grad():
         for name, values in model.named_parameters():
@@ -52,7 +61,7 @@ def tiny(architecture: str, **changes: object) -> PreTrainedModel:
             if values.ndim == 2:
                 values *= 1.5 / values.shape[1] ** 0.5
             elif "norm" in name:
-                values.mul_(0.2).add_(1)
+                values.mul_(0.2).add_(0 if gemma else 1)
     return model
 
 
@@ -63,7 +72,7 @@ def write_gguf(path: Path, model: PreTrainedModel, encoding: str = "F32") -> Non
     `encoding` is one that the `gguf` package can quantise to.
     """
     config = model.config
-    writer = GGUFWriter(path, config.model_type)
+    writer = GGUFWriter(path, architecture_of(config))
     writer.add_vocab_size(config.vocab_size)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
@@ -74,22 +83,24 @@ def write_gguf(path: Path, model: PreTrainedModel, encoding: str = "F32") -> Non
     writer.add_key_length(config.head_dim)
     writer.add_value_length(config.head_dim)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    if config.model_type == "llama":
-        writer.add_rope_dimension_count(config.head_dim)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    if config.rope_parameters["rope_type"] == "linear":
-        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
-        writer.add_rope_scaling_factor(config.rope_parameters["factor"])
-    if config.rope_parameters["rope_type"] == "llama3":
-        writer.add_tensor("rope_freqs.weight", _llama3_divisors(model))
+    if config.model_type in ("llama", "smollm3", "phi3"):
+        writer.add_rope_dimension_count(int(config.head_dim * config.rope_parameters.get("partial_rotary_factor", 1)))
+    if config.model_type == "phi3":  # `Phi3MiniModel`: 0 for none
+        writer.add_sliding_window(config.sliding_window or 0)
+    if architecture_of(config) in GEMMA:  # `Gemma2Model` and `Gemma3Model`
+        writer.add_sliding_window(config.sliding_window)
+        if config.attn_logit_softcapping is not None:
+            writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
+        if config.final_logit_softcapping is not None:
+            writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    _write_rotary(writer, model)
     with torch.no_grad():
         for name, values in model.named_parameters():
-            heads = reordered_heads(name, config)
             kind = GGMLQuantizationType[encoding if values.ndim == 2 else "F32"]
-            packed = gguf.quantize(to_gguf_rows(values.numpy(), heads), kind)
-            writer.add_tensor(gguf_name(name), packed, raw_dtype=kind)
+            packed = gguf.quantize(to_gguf(name, values.numpy(), config), kind)
+            writer.add_tensor(gguf_name(name, config), packed, raw_dtype=kind)
             rounded = gguf.dequantize(packed, kind).astype(np.float32)
-            values.copy_(torch.tensor(to_transformers_rows(rounded, heads)))
+            values.copy_(torch.tensor(to_transformers(name, rounded, config)))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -101,6 +112,39 @@ def load_model(path: Path, ops: Ops, context: int = CONTEXT) -> Model:
     index = read(path)
     with closing(WeightStore(index, ops, Meter())) as store:
         return models.build(index.metadata, store, context=context)
+
+
+def _write_rotary(writer: GGUFWriter, model: PreTrainedModel) -> None:
+    """Keys and tensors of rotary positions, as `set_gguf_parameters` and `generate_extra_tensors` of the converter."""
+    writes = {}
+    # Gemma 3 scales the turning of its global layers; the base of the local ones is not written.
+    rope = model.config.rope_parameters.get("full_attention", model.config.rope_parameters)
+    writer.add_rope_freq_base(rope["rope_theta"])
+    if rope["rope_type"] == "llama3":
+        writes["rope_freqs.weight"] = _llama3_divisors(model)
+    if rope["rope_type"] in ("linear", "yarn"):
+        writer.add_rope_scaling_type(gguf.RopeScalingType(rope["rope_type"]))
+        writer.add_rope_scaling_factor(rope["factor"])
+    if rope["rope_type"] == "yarn":
+        for key, add in (
+            ("original_max_position_embeddings", writer.add_rope_scaling_orig_ctx_len),
+            ("attention_factor", writer.add_rope_scaling_yarn_attn_factor),
+            ("beta_fast", writer.add_rope_scaling_yarn_beta_fast),
+            ("beta_slow", writer.add_rope_scaling_yarn_beta_slow),
+        ):
+            if rope.get(key) is not None:
+                add(rope[key])
+    if rope["rope_type"] == "longrope":
+        # As the converter does for Phi-3: the amplitude is worked out beforehand.
+        original = rope["original_max_position_embeddings"]
+        longer = model.config.max_position_embeddings / original
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE)
+        writer.add_rope_scaling_orig_ctx_len(original)
+        writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(max(longer, 1)) / math.log(original)))
+        writes["rope_factors_long.weight"] = np.array(rope["long_factor"], np.float32)
+        writes["rope_factors_short.weight"] = np.array(rope["short_factor"], np.float32)
+    for name, values in writes.items():
+        writer.add_tensor(name, values)
 
 
 def _llama3_divisors(model: PreTrainedModel) -> np.ndarray:

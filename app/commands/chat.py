@@ -11,7 +11,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from app import options
-from app.console import Progress, complain, note, note_cut, open_engine, write
+from app.console import Progress, Thoughts, complain, note, note_cut, open_engine, write
 from engine import (
     Cancel,
     ContextError,
@@ -19,6 +19,7 @@ from engine import (
     Message,
     MillstreamError,
     PrefillProgress,
+    Reasoning,
     Settings,
     SettingsError,
     StorageError,
@@ -130,7 +131,7 @@ def _enable_line_editing() -> None:
 
 def _reply(engine: Engine, messages: Sequence[Message], settings: Settings) -> str:
     """Stream one reply to standard output: → its text, as far as it came."""
-    progress = Progress()
+    progress, shown = Progress(), Thoughts()
     pieces: list[str] = []
     finished: Finished | None = None
     with _interrupt_cancels() as cancel:
@@ -138,13 +139,18 @@ def _reply(engine: Engine, messages: Sequence[Message], settings: Settings) -> s
             match event:
                 case PrefillProgress(done, total):
                     progress.show("Reading", done, total)
+                case Reasoning(text):
+                    progress.clear()
+                    shown.show(text)
                 case Text(text):
                     progress.clear()
+                    shown.close()
                     pieces.append(text)
                     write(text)
                 case Finished():
                     finished = event
     progress.clear()
+    shown.close()
     write("\n")
     if finished is not None:
         note_cut(finished, way_out=": /new begins again")

@@ -9,8 +9,8 @@ import secrets
 from collections.abc import Iterable, Sequence
 
 from app import options
-from app.console import Progress, note_cut, open_engine, write
-from engine import Event, Finished, Message, PrefillProgress, SettingsError, Text
+from app.console import Progress, Thoughts, note_cut, open_engine, write
+from engine import Event, Finished, Message, PrefillProgress, Reasoning, SettingsError, Text
 
 NAME = "run"
 SUMMARY = "answer one prompt"
@@ -37,10 +37,11 @@ def execute(arguments: argparse.Namespace) -> int:
             events = engine.generate(prompt, settings)
         else:
             events = engine.chat([*options.opening(arguments), Message("user", prompt)], settings)
-        text, finished = _follow(events, stream=not arguments.json)
+        text, reasoning, finished = _follow(events, stream=not arguments.json)
     if arguments.json:
         result = {
             "text": text,
+            "reasoning": reasoning,
             "finish_reason": finished.reason,
             "seed": settings.seed,
             "usage": dataclasses.asdict(finished.usage),
@@ -54,20 +55,28 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _follow(events: Iterable[Event], *, stream: bool) -> tuple[str, Finished]:
-    """Take a reply in, with its text on standard output as it comes where `stream` is set."""
-    progress = Progress()
+def _follow(events: Iterable[Event], *, stream: bool) -> tuple[str, str, Finished]:
+    """Take a reply in, shown as it comes where `stream` is set: → its text, its reasoning, its end."""
+    progress, shown = Progress(), Thoughts()
     pieces: list[str] = []
+    thoughts: list[str] = []
     for event in events:
         match event:
             case PrefillProgress(done, total):
                 progress.show("Reading the prompt", done, total)
+            case Reasoning(text):
+                progress.clear()
+                thoughts.append(text)
+                if stream:
+                    shown.show(text)
             case Text(text):
                 progress.clear()
+                shown.close()
                 pieces.append(text)
                 if stream:
                     write(text)
             case Finished():
                 progress.clear()
-                return "".join(pieces), event
+                shown.close()
+                return "".join(pieces), "".join(thoughts), event
     raise AssertionError("a reply ends with Finished")

@@ -5,13 +5,17 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Generator, Sequence
+from typing import Final
 
 from engine.cancel import Cancel
 from engine.decode.forward import Forward
 from engine.decode.sampler import Sampler
 from engine.kernels.ops import Tensor
-from engine.text import Detokenizer, StopStrings, Tokenizer
-from engine.types import Event, Finished, FinishReason, PrefillProgress, Settings, Text, Timings, Usage
+from engine.text import Detokenizer, ReplyReader, StopStrings, Tokenizer
+from engine.types import Event, Finished, FinishReason, PrefillProgress, Settings, Timings, Usage
+
+HEADER_TOKENS: Final = 64
+"""So many tokens at the end of a prompt hold all of the last message's header."""
 
 
 def generate(
@@ -27,11 +31,11 @@ def generate(
     """Read `prompt`, which fits into the cache and is not empty, then write until something ends the reply.
 
     `continues` says that the reply goes on in the middle of the prompt's text, so that a blank at its start belongs to
-    it. What the cache shares with the prompt is not computed again. `cancel` is looked at before every chunk and every
-    token. Whenever an event is out, and after any exception or `close()` of the generator, the cache holds exactly
-    the tokens it claims, so that the next prompt can build on it. The last event is `Finished`, whose reason is
-    "stop" for an end token or a stop string, "length" for `max_tokens`, "context" where the cache is full. A character
-    that any other reason than "stop" cuts in two is left out.
+    it, and reasoning is not told apart from text. What the cache shares with the prompt is not computed again. `cancel`
+    is looked at before every chunk and every token. Whenever an event is out, and after any exception or `close()` of
+    the generator, the cache holds exactly the tokens it claims, so that the next prompt can build on it. The last event
+    is `Finished`, whose reason is "stop" for an end token or a stop string, "length" for `max_tokens`, "context" where
+    the cache is full. A character that any other reason than "stop" cuts in two is left out.
     """
     cancel = cancel or Cancel()
     cache = forward.cache
@@ -50,8 +54,11 @@ def generate(
 
     sampler = Sampler(settings, _seed(settings), forward.model.vocabulary)
     sampler.see(prompt)
-    detokenizer = Detokenizer(tokenizer, continues=continues)
+    channels = None if continues else tokenizer.channels
+    detokenizer = Detokenizer(tokenizer, continues=continues, keep=channels.markers if channels else ())
     stops = StopStrings(settings.stop)
+    prompt_end = tokenizer.decode(prompt[-HEADER_TOKENS:], skip_special=False) if channels else ""
+    reader = ReplyReader(channels.reader(prompt_end) if channels else None)
     token: int | None = None
     reason: FinishReason | None = None
     while reason is None:
@@ -64,19 +71,18 @@ def generate(
         token = sampler.sample(forward.next_logits(hidden), len(cache))
         sampler.see([token])
         ended = token in tokenizer.eos_ids
-        piece = "" if ended else stops.push(detokenizer.push(token))
+        pieces = reader.push("" if ended else stops.push(detokenizer.push(token)))
         reply.count(time.perf_counter() - started)
-        if piece:
-            yield Text(piece)
+        yield from pieces
         if ended or stops.matched is not None:
             reason = "stop"
         elif reply.tokens == settings.max_tokens:
             reason = "length"
         elif len(cache) == cache.capacity:
             reason = "context"
-    if tail := stops.push(detokenizer.flush(cut=reason != "stop")) + stops.flush():
-        yield Text(tail)
-    yield reply.finished(reason)
+    yield from reader.push(stops.push(detokenizer.flush(cut=reason != "stop")) + stops.flush())
+    yield from reader.flush()
+    yield reply.finished(reason, reader.in_reasoning)
 
 
 def _seed(settings: Settings) -> int:
@@ -102,7 +108,7 @@ class _Reply:
             self._decode_s += seconds
         self.tokens += 1
 
-    def finished(self, reason: FinishReason) -> Finished:
+    def finished(self, reason: FinishReason, in_reasoning: bool = False) -> Finished:
         computed = self.prompt - self.cached
         steps = max(self.tokens - 1, 0)
         timings = Timings(
@@ -112,4 +118,4 @@ class _Reply:
             prefill_tok_s=computed / self.prefill_s if self.prefill_s else 0.0,
             decode_tok_s=steps / self._decode_s if self._decode_s else 0.0,
         )
-        return Finished(reason, Usage(self.prompt, self.cached, self.tokens), timings)
+        return Finished(reason, Usage(self.prompt, self.cached, self.tokens), timings, in_reasoning)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -14,6 +14,10 @@ class TensorInfo:
     `shape` is row-major, outermost first (a GGUF file lists it the other way round); `encoding` is a name known to
     `engine.weights`; `nbytes` bytes start at byte `offset` of `path`. The reader that made it has checked that the
     span lies inside the file and that `nbytes` is what `shape` and `encoding` ask for.
+
+    `split_heads` is 0 where the rows lie in their order. Else the rows are those of so many attention heads, and each
+    head's even rows lie before its odd ones: of d rows, row 2i lies at i and row 2i + 1 at i + d/2. A head's bytes are
+    then read together (`head_bytes`); heads themselves lie in order, so that any run of them is one span.
     """
 
     name: str
@@ -22,15 +26,23 @@ class TensorInfo:
     path: Path
     offset: int
     nbytes: int
+    split_heads: int = 0
+
+    @property
+    def head_bytes(self) -> int:
+        """Bytes of one head; of a tensor whose rows lie in order, 1."""
+        return self.nbytes // self.split_heads if self.split_heads else 1
 
 
 @dataclass(frozen=True)
 class TensorIndex:
     """A model as it lies on disk: all its files, its metadata and its tensors by name.
 
-    Metadata values are `int`, `float`, `bool`, `str`, or lists of one of these.
+    Metadata values are `int`, `float`, `bool`, `str`, or lists of one of these. `vectors` are small tensors that no
+    file holds, because they follow from the metadata: values by name.
     """
 
     paths: tuple[Path, ...]
     metadata: Mapping[str, object]
     tensors: Mapping[str, TensorInfo]
+    vectors: Mapping[str, tuple[float, ...]] = field(default_factory=dict)

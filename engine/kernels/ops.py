@@ -14,6 +14,9 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+Activation = Literal["silu", "gelu_tanh", "gelu_erf"]
+"""The function of a gate, by its name in CONTRACT.md."""
+
 Tensor = Any
 """An activation, owned by the `Ops` that made it: float32 [n, width]."""
 
@@ -121,26 +124,33 @@ class Ops(Protocol):
         """
         ...
 
-    def embed(self, table: Handle, tokens: Sequence[int]) -> Tensor:
-        """Rows of the table, decoded: [n, columns]."""
+    def embed(self, table: Handle, tokens: Sequence[int], *, scale: float = 1.0) -> Tensor:
+        """Rows of the table, decoded, times `scale`: [n, columns]."""
         ...
 
-    def rms_norm(self, x: Tensor, weight: Handle, eps: float) -> Tensor:
-        """x · (1 ÷ √(mean(x²) + eps)) · weight over each run of `len(weight)` elements: a row, or each head of it."""
+    def rms_norm(self, x: Tensor, weight: Handle, eps: float, *, residual: Tensor | None = None) -> Tensor:
+        """x · (1 ÷ √(mean(x²) + eps)) · weight (+ residual) over each run of `len(weight)` elements: a row, or each
+        head of it."""
         ...
 
     def linear(
-        self, x: Tensor, weight: Handle, *, bias: Handle | None = None, residual: Tensor | None = None
+        self,
+        x: Tensor,
+        weight: Handle,
+        *,
+        bias: Handle | None = None,
+        residual: Tensor | None = None,
+        softcap: float | None = None,
     ) -> Tensor:
-        """x @ weightᵀ (+ bias) (+ residual): [n, columns] → [n, rows]."""
+        """x @ weightᵀ (+ bias) (+ residual): [n, columns] → [n, rows]; of that the softcap where there is one."""
         ...
 
     def linears(self, x: Tensor, weights: Sequence[Handle]) -> list[Tensor]:
         """Several `linear` of the same x in one call."""
         ...
 
-    def gated_silu(self, x: Tensor, gate: Handle, up: Handle) -> Tensor:
-        """silu(x @ gateᵀ) · (x @ upᵀ)."""
+    def gated(self, x: Tensor, gate: Handle, up: Handle, activation: Activation = "silu") -> Tensor:
+        """activation(x @ gateᵀ) · (x @ upᵀ)."""
         ...
 
     def rotary(self, x: Tensor, n_heads: int, table: Rotary, start: int) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from engine import weights
 from engine.errors import NumericsError
 from engine.kernels.kv import row_bytes
-from engine.kernels.ops import AttentionSpec, CacheSpec, LayerCache, Pass, Rotary, Weight
+from engine.kernels.ops import Activation, AttentionSpec, CacheSpec, LayerCache, Pass, Rotary, Weight
 
 Tensor = torch.Tensor
 FORMATS: Final = MappingProxyType({"f16": torch.float16, "f32": torch.float32})
@@ -118,25 +118,39 @@ class ReferenceOps:
     def recorded(self, forward: Pass) -> Pass:
         return forward
 
-    def embed(self, table: ReferenceMatrix, tokens: Sequence[int]) -> Tensor:
-        return table.values[torch.tensor(tokens)]
+    def embed(self, table: ReferenceMatrix, tokens: Sequence[int], *, scale: float = 1.0) -> Tensor:
+        return table.values[torch.tensor(tokens)] * scale
 
-    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float, *, residual: Tensor | None = None) -> Tensor:
         groups = x.reshape(len(x), -1, len(weight))
         scale = torch.rsqrt(groups.square().mean(dim=-1, keepdim=True) + eps)
-        return (groups * scale * weight).reshape(x.shape)
+        y = (groups * scale * weight).reshape(x.shape)
+        return y if residual is None else y + residual
 
     def linear(
-        self, x: Tensor, weight: ReferenceMatrix, *, bias: Tensor | None = None, residual: Tensor | None = None
+        self,
+        x: Tensor,
+        weight: ReferenceMatrix,
+        *,
+        bias: Tensor | None = None,
+        residual: Tensor | None = None,
+        softcap: float | None = None,
     ) -> Tensor:
         y = torch.nn.functional.linear(x, weight.values, bias)
-        return y if residual is None else y + residual
+        if residual is not None:
+            y = y + residual
+        return y if softcap is None else softcap * torch.tanh(y / softcap)
 
     def linears(self, x: Tensor, weights: Sequence[ReferenceMatrix]) -> list[Tensor]:
         return [self.linear(x, weight) for weight in weights]
 
-    def gated_silu(self, x: Tensor, gate: ReferenceMatrix, up: ReferenceMatrix) -> Tensor:
-        return torch.nn.functional.silu(self.linear(x, gate)) * self.linear(x, up)
+    def gated(self, x: Tensor, gate: ReferenceMatrix, up: ReferenceMatrix, activation: Activation = "silu") -> Tensor:
+        y = self.linear(x, gate)
+        if activation == "silu":
+            y = torch.nn.functional.silu(y)
+        else:
+            y = torch.nn.functional.gelu(y, approximate="tanh" if activation == "gelu_tanh" else "none")
+        return y * self.linear(x, up)
 
     def rotary(self, x: Tensor, n_heads: int, table: Rotary, start: int) -> Tensor:
         n = len(x)

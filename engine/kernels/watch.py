@@ -9,7 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import NumericsError
-from engine.kernels.ops import AttentionSpec, CacheSpec, Handle, LayerCache, Ops, Pass, Rotary, Tensor, Weight
+from engine.kernels.ops import (
+    Activation,
+    AttentionSpec,
+    CacheSpec,
+    Handle,
+    LayerCache,
+    Ops,
+    Pass,
+    Rotary,
+    Tensor,
+    Weight,
+)
 
 
 class Watch:
@@ -46,18 +57,24 @@ class Watch:
     def recorded(self, forward: Pass) -> Pass:
         return forward
 
-    def embed(self, table: Handle, tokens: Sequence[int]) -> Tensor:
-        return self._checked(self._ops.embed(table, tokens), _weight(table))
+    def embed(self, table: Handle, tokens: Sequence[int], *, scale: float = 1.0) -> Tensor:
+        return self._checked(self._ops.embed(table, tokens, scale=scale), _weight(table))
 
-    def rms_norm(self, x: Tensor, weight: Handle, eps: float) -> Tensor:
-        return self._noted(self._ops.rms_norm(x, weight, eps), "the norm")
+    def rms_norm(self, x: Tensor, weight: Handle, eps: float, *, residual: Tensor | None = None) -> Tensor:
+        return self._noted(self._ops.rms_norm(x, weight, eps, residual=residual), "the norm")
 
     def linear(
-        self, x: Tensor, weight: Handle, *, bias: Handle | None = None, residual: Tensor | None = None
+        self,
+        x: Tensor,
+        weight: Handle,
+        *,
+        bias: Handle | None = None,
+        residual: Tensor | None = None,
+        softcap: float | None = None,
     ) -> Tensor:
         name = _weight(weight)
         self._reached(name)
-        made = self._ops.linear(x, weight, bias=bias, residual=residual)
+        made = self._ops.linear(x, weight, bias=bias, residual=residual, softcap=softcap)
         return self._checked(made, name if bias is None else f"{name} or its bias")
 
     def linears(self, x: Tensor, weights: Sequence[Handle]) -> list[Tensor]:
@@ -65,9 +82,9 @@ class Watch:
         made = self._ops.linears(x, weights)
         return [self._checked(out, _weight(weight)) for out, weight in zip(made, weights, strict=True)]
 
-    def gated_silu(self, x: Tensor, gate: Handle, up: Handle) -> Tensor:
+    def gated(self, x: Tensor, gate: Handle, up: Handle, activation: Activation = "silu") -> Tensor:
         self._reached(_weight(gate))
-        return self._checked(self._ops.gated_silu(x, gate, up), f"{_weight(gate)} or {_weight(up)}")
+        return self._checked(self._ops.gated(x, gate, up, activation), f"{_weight(gate)} or {_weight(up)}")
 
     def rotary(self, x: Tensor, n_heads: int, table: Rotary, start: int) -> Tensor:
         return self._noted(self._ops.rotary(x, n_heads, table, start), "the rotary positions")

@@ -27,7 +27,7 @@ PAGE = 4096
 
 @dataclass(frozen=True)
 class Floors:
-    """What all threads of an `Ops` together do in a second when they do nothing else. `None` where memory is too short to tell.
+    """What all threads of an `Ops` do in a second when they do nothing else. `None` where memory is too short to tell.
 
     `read_bandwidth` in bytes: loads from memory and nothing else. `multiply_adds` of int16 as the kernels do them,
     sixteen for each `i16_dot` of simd.h, in registers and nothing else.

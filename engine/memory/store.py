@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +47,8 @@ class WeightStore:
         self._files: dict[Path, ModelFile] = {}
         self._room: npt.NDArray[np.uint8] | None = None
         self._taken = 0
-        self._matrices: dict[str, Handle] = {}
+        self._matrices: dict[tuple[str, int, int], Handle] = {}
+        self._bytes: dict[str, npt.NDArray[np.uint8]] = {}
         self._vectors: dict[str, npt.NDArray[np.float32]] = {}
         self.total = sum(info.nbytes for info in index.tensors.values())
         """Bytes of all tensors in the file."""
@@ -55,15 +56,27 @@ class WeightStore:
         """Bytes read from disk so far."""
 
     def has(self, name: str) -> bool:
-        return name in self._index.tensors
+        return name in self._index.tensors or name in self._index.vectors
 
     def matrix(self, name: str, rows: int, columns: int) -> Handle:
         """Raises ModelFileError where the tensor is missing or is not [rows, columns]."""
-        info = self._info(name, (rows, columns))
-        if name not in self._matrices:
-            data = self._read(info).reshape(rows, -1)
-            self._matrices[name] = self._ops.matrix(Weight(name, info.encoding, rows, columns, data))
-        return self._matrices[name]
+        return self.parts(name, (rows,), columns)[0]
+
+    def parts(self, name: str, rows: Sequence[int], columns: int) -> list[Handle]:
+        """Handles for so many rows each of one tensor, whose bytes they share. Raises ModelFileError where the tensor
+        is missing or is not [sum of rows, columns]."""
+        info = self._info(name, (sum(rows), columns))
+        if name not in self._bytes:
+            self._bytes[name] = self._read(info).reshape(sum(rows), -1)
+        handles, start = [], 0
+        for count in rows:
+            key = name, start, count
+            if key not in self._matrices:
+                data = self._bytes[name][start : start + count]
+                self._matrices[key] = self._ops.matrix(Weight(name, info.encoding, count, columns, data))
+            handles.append(self._matrices[key])
+            start += count
+        return handles
 
     def vector(self, name: str, width: int) -> Handle:
         """Raises ModelFileError where the tensor is missing or is not [width]."""
@@ -71,6 +84,8 @@ class WeightStore:
 
     def host(self, name: str, width: int) -> npt.NDArray[np.float32]:
         """The decoded values, float32 [width]. Raises ModelFileError as `vector` does."""
+        if name in self._index.vectors:
+            return self._worked_out(name, width)
         info = self._info(name, (width,))
         if name not in self._vectors:
             packed = self._read(info).reshape(1, -1)
@@ -96,6 +111,15 @@ class WeightStore:
             )
         return info
 
+    def _worked_out(self, name: str, width: int) -> npt.NDArray[np.float32]:
+        values = np.array(self._index.vectors[name], np.float32)
+        if values.shape != (width,):
+            raise ModelFileError(
+                f"{name} follows from the configuration of {self._index.paths[0].name} with {values.size} values, but "
+                f"the model asks for {width}: the configuration contradicts itself."
+            )
+        return values
+
     def _place(self, nbytes: int) -> npt.NDArray[np.uint8]:
         """Room for one tensor, beside the others in one stretch of memory. Raises BudgetError where there is none."""
         if self._room is None:
@@ -116,16 +140,26 @@ class WeightStore:
         if file is None:
             file = self._files[info.path] = ModelFile(info.path)
         data = self._place(info.nbytes)
-        for start in range(0, info.nbytes, PIECE):
+        whole_heads = max(PIECE // info.head_bytes, 1) * info.head_bytes
+        for start in range(0, info.nbytes, whole_heads):
             if self._cancel is not None:
                 self._cancel.check()
-            piece = data[start : start + PIECE]
+            piece = data[start : start + whole_heads]
             file.read(piece, info.offset + start, info.name)
+            if info.split_heads:
+                _join_heads(piece, info)
             self.bytes_read += piece.size
             if self._progress is not None:
                 self._progress(LoadProgress("Reading weights", self.bytes_read, self.total))
         self._meter.add("weights", info.nbytes)
         return data
+
+
+def _join_heads(piece: npt.NDArray[np.uint8], info: TensorInfo) -> None:
+    """Bring the rows of whole heads, as they lie on disk, into their order (`TensorInfo.split_heads`), in place."""
+    pairs = info.shape[0] // info.split_heads // 2
+    halves = piece.reshape(piece.size // info.head_bytes, 2, pairs, -1)
+    piece[:] = halves.swapaxes(1, 2).reshape(-1)
 
 
 def _rounded(nbytes: int) -> int:

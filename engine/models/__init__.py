@@ -8,14 +8,24 @@ from types import MappingProxyType
 from typing import Final
 
 from engine.errors import SettingsError, UnsupportedModelError
-from engine.models import llama, qwen3
+from engine.models import gemma2, gemma3, llama, phi3, qwen2, qwen3, smollm3
 from engine.models.metadata import Metadata
 from engine.models.model import Model, WeightLoader
 
 Architecture = Callable[[Metadata, WeightLoader, int], Model]
 """Makes a model from its metadata, its weights and the positions to be kept."""
 
-ARCHITECTURES: Final[Mapping[str, Architecture]] = MappingProxyType({"llama": llama.build, "qwen3": qwen3.build})
+ARCHITECTURES: Final[Mapping[str, Architecture]] = MappingProxyType(
+    {
+        "gemma2": gemma2.build,
+        "gemma3": gemma3.build,
+        "llama": llama.build,
+        "phi3": phi3.build,
+        "qwen2": qwen2.build,
+        "qwen3": qwen3.build,
+        "smollm3": smollm3.build,
+    }
+)
 
 
 def build(metadata: Mapping[str, object], load: WeightLoader, *, context: int) -> Model:

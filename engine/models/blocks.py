@@ -6,18 +6,32 @@ Tensor names are those of the GGUF specification.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.errors import UnsupportedModelError
-from engine.kernels.ops import AttentionSpec, CacheSpec, Handle, LayerCache, Ops, Rotary, Tensor
+from engine.kernels.ops import Activation, AttentionSpec, CacheSpec, Handle, LayerCache, Ops, Rotary, Tensor
 from engine.models.config import Config
 from engine.models.model import WeightLoader
+from engine.models.traits import Traits
 
 
 def projection(load: WeightLoader, index: int, name: str, rows: int, columns: int) -> Handle:
     """The matrix `name` of layer `index`. Raises UnsupportedModelError where the file also scales its outputs."""
     refuse(load, f"blk.{index}.{name}.scale", "a scale for a whole matrix")
     return load.matrix(f"blk.{index}.{name}.weight", rows, columns)
+
+
+def fused(load: WeightLoader, index: int, name: str, rows: Sequence[int], columns: int) -> list[Handle]:
+    """Several projections, of so many rows each, that lie one after the other in the matrix `name` of layer `index`."""
+    refuse(load, f"blk.{index}.{name}.scale", "a scale for a whole matrix")
+    refuse(load, f"blk.{index}.{name}.bias", "a bias for fused projections")
+    return load.parts(f"blk.{index}.{name}.weight", rows, columns)
+
+
+def post_norm(config: Config, traits: Traits, load: WeightLoader, index: int, name: str) -> Handle | None:
+    """The norm `name` after a block of layer `index`, in families that have one."""
+    return load.vector(f"blk.{index}.{name}.weight", config.hidden_size) if traits.post_norms else None
 
 
 def refuse(load: WeightLoader, name: str, meaning: str) -> None:
@@ -43,48 +57,61 @@ class Attention:
     k_norm: Handle | None
     output: Handle
     output_bias: Handle | None
+    post_norm: Handle | None
 
     @staticmethod
-    def read(config: Config, load: WeightLoader, index: int, *, head_norms: bool) -> Attention:
-        """The block of layer `index`. `head_norms` says that the model norms every head of its queries and keys."""
+    def read(config: Config, traits: Traits, load: WeightLoader, index: int) -> Attention:
+        """The block of layer `index`."""
 
-        def bias(name: str, width: int) -> Handle | None:
+        def bias(name: str, width: int, *, needed: bool = False) -> Handle | None:
             name = f"blk.{index}.{name}.bias"
-            return load.vector(name, width) if load.has(name) else None
+            return load.vector(name, width) if needed or load.has(name) else None
 
         def head_norm(name: str) -> Handle | None:
-            return load.vector(f"blk.{index}.{name}.weight", config.key_dim) if head_norms else None
+            return load.vector(f"blk.{index}.{name}.weight", config.key_dim) if traits.head_norms else None
 
-        refuse(load, f"blk.{index}.attn_qkv.weight", "its queries, keys and values in one matrix")
         queries, outputs = config.n_heads * config.key_dim, config.n_heads * config.value_dim
         keys, values = config.n_kv_heads * config.key_dim, config.n_kv_heads * config.value_dim
+        if traits.fused:
+            q, k, v = fused(load, index, "attn_qkv", (queries, keys, values), config.hidden_size)
+        else:
+            refuse(load, f"blk.{index}.attn_qkv.weight", "its queries, keys and values in one matrix")
+            q = projection(load, index, "attn_q", queries, config.hidden_size)
+            k = projection(load, index, "attn_k", keys, config.hidden_size)
+            v = projection(load, index, "attn_v", values, config.hidden_size)
+        scale = traits.attention_scale or 1 / math.sqrt(config.key_dim)
         return Attention(
-            spec=AttentionSpec(config.n_heads, 1 / math.sqrt(config.key_dim)),
+            spec=AttentionSpec(config.n_heads, scale, traits.sight(index).window, traits.attention_softcap),
             cache=CacheSpec(config.n_kv_heads, config.key_dim, config.value_dim),
             eps=config.eps,
-            q=projection(load, index, "attn_q", queries, config.hidden_size),
-            k=projection(load, index, "attn_k", keys, config.hidden_size),
-            v=projection(load, index, "attn_v", values, config.hidden_size),
-            q_bias=bias("attn_q", queries),
-            k_bias=bias("attn_k", keys),
-            v_bias=bias("attn_v", values),
+            q=q,
+            k=k,
+            v=v,
+            q_bias=bias("attn_q", queries, needed=traits.biased),
+            k_bias=bias("attn_k", keys, needed=traits.biased),
+            v_bias=bias("attn_v", values, needed=traits.biased),
             q_norm=head_norm("attn_q_norm"),
             k_norm=head_norm("attn_k_norm"),
             output=projection(load, index, "attn_output", config.hidden_size, outputs),
             output_bias=bias("attn_output", config.hidden_size),
+            post_norm=post_norm(config, traits, load, index, "post_attention_norm"),
         )
 
-    def add(self, ops: Ops, x: Tensor, normed: Tensor, rotary: Rotary, cache: LayerCache, start: int) -> Tensor:
+    def add(self, ops: Ops, x: Tensor, normed: Tensor, rotary: Rotary | None, cache: LayerCache, start: int) -> Tensor:
         """x + attention of the rows `normed` at positions `start …`: → [n, hidden_size]."""
         q, k, v = self._project(ops, normed)
         if self.q_norm is not None:
             q = ops.rms_norm(q, self.q_norm, self.eps)
         if self.k_norm is not None:
             k = ops.rms_norm(k, self.k_norm, self.eps)
-        q = ops.rotary(q, self.spec.n_heads, rotary, start)
-        k = ops.rotary(k, self.cache.n_kv_heads, rotary, start)
+        if rotary is not None:
+            q = ops.rotary(q, self.spec.n_heads, rotary, start)
+            k = ops.rotary(k, self.cache.n_kv_heads, rotary, start)
         attended = ops.attention(q, k, v, cache, self.spec, start)
-        return ops.linear(attended, self.output, bias=self.output_bias, residual=x)
+        if self.post_norm is None:
+            return ops.linear(attended, self.output, bias=self.output_bias, residual=x)
+        made = ops.linear(attended, self.output, bias=self.output_bias)
+        return ops.rms_norm(made, self.post_norm, self.eps, residual=x)
 
     def _project(self, ops: Ops, normed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if self.q_bias is None and self.k_bias is None and self.v_bias is None:
@@ -99,23 +126,38 @@ class Attention:
 
 @dataclass(frozen=True)
 class FeedForward:
-    """The feed-forward gated by silu (Shazeer, GLU variants, arXiv:2002.05202)."""
+    """The gated feed-forward (Shazeer, GLU variants, arXiv:2002.05202)."""
 
+    activation: Activation
+    eps: float
     gate: Handle
     up: Handle
     down: Handle
+    post_norm: Handle | None
 
     @staticmethod
-    def read(config: Config, load: WeightLoader, index: int) -> FeedForward:
+    def read(config: Config, traits: Traits, load: WeightLoader, index: int) -> FeedForward:
         """The block of layer `index`."""
+        width = config.intermediate_size
         for name in ("ffn_gate", "ffn_up", "ffn_down"):
             refuse(load, f"blk.{index}.{name}.bias", "a bias in its feed-forward layers")
+        if traits.fused:
+            gate, up = fused(load, index, "ffn_up", (width, width), config.hidden_size)
+        else:
+            gate = projection(load, index, "ffn_gate", width, config.hidden_size)
+            up = projection(load, index, "ffn_up", width, config.hidden_size)
         return FeedForward(
-            gate=projection(load, index, "ffn_gate", config.intermediate_size, config.hidden_size),
-            up=projection(load, index, "ffn_up", config.intermediate_size, config.hidden_size),
-            down=projection(load, index, "ffn_down", config.hidden_size, config.intermediate_size),
+            activation=traits.activation,
+            eps=config.eps,
+            gate=gate,
+            up=up,
+            down=projection(load, index, "ffn_down", config.hidden_size, width),
+            post_norm=post_norm(config, traits, load, index, "post_ffw_norm"),
         )
 
     def add(self, ops: Ops, x: Tensor, normed: Tensor) -> Tensor:
         """x + feed-forward of the rows `normed`: → [n, hidden_size]."""
-        return ops.linear(ops.gated_silu(normed, self.gate, self.up), self.down, residual=x)
+        gated = ops.gated(normed, self.gate, self.up, self.activation)
+        if self.post_norm is None:
+            return ops.linear(gated, self.down, residual=x)
+        return ops.rms_norm(ops.linear(gated, self.down), self.post_norm, self.eps, residual=x)

@@ -6,27 +6,25 @@ Keys are those of the GGUF specification; defaults are those that llama.cpp appl
 
 from __future__ import annotations
 
-import reprlib
 from dataclasses import dataclass
 from typing import Final
 
 from engine.errors import ModelFileError, UnsupportedModelError
 from engine.models.metadata import Metadata
-from engine.models.rotary import F64, inverse_frequencies
+from engine.models.scaling import MAX_CONTEXT, Scaling
 
 MAX_LAYERS: Final = 2**12
 MAX_WIDTH: Final = 2**22
 MAX_HEADS: Final = 2**12
 MAX_HEAD_DIM: Final = 2**12
 MAX_VOCABULARY: Final = 2**24
-MAX_CONTEXT: Final = 2**31
 MAX_EXPERTS: Final = 2**16
 MAX_POOLING_TYPE: Final = 2**8
 
 
 @dataclass(frozen=True)
 class Config:
-    """The numbers of one model. `rope_factor` stretches positions (linear scaling); 1 leaves them."""
+    """The numbers of one model."""
 
     n_layers: int
     context_length: int
@@ -38,7 +36,7 @@ class Config:
     value_dim: int
     rotary_dim: int
     rope_theta: float
-    rope_factor: float
+    scaling: Scaling
     eps: float
     vocabulary: int
 
@@ -81,9 +79,10 @@ class Config:
                 f"The model file's {keys.whole('rope.dimension_count')} is {rotary_dim}, but elements turn in pairs; "
                 "the file is damaged, fetch it again."
             )
+        context_length = keys.integer("context_length", high=MAX_CONTEXT)
         return Config(
             n_layers=keys.integer("block_count", high=MAX_LAYERS),
-            context_length=keys.integer("context_length", high=MAX_CONTEXT),
+            context_length=context_length,
             hidden_size=hidden_size,
             intermediate_size=keys.integer("feed_forward_length", high=MAX_WIDTH),
             n_heads=n_heads,
@@ -91,37 +90,15 @@ class Config:
             key_dim=key_dim,
             value_dim=keys.integer("attention.value_length", high=MAX_HEAD_DIM, default=split),
             rotary_dim=rotary_dim,
-            rope_theta=keys.number("rope.freq_base", low=1.0, high=1e15, default=10000.0),
-            rope_factor=_rope_factor(keys),
+            rope_theta=keys.number("rope.freq_base", low=1.001, high=1e15, default=10000.0),
+            scaling=Scaling.read(keys, context_length),
             eps=keys.number("attention.layer_norm_rms_epsilon", low=1e-12, high=1.0),
             vocabulary=_vocabulary(metadata, keys),
         )
 
-    def frequencies(self) -> F64:
-        """Rotary frequencies in radians per position: float64 [rotary_dim/2]."""
-        return inverse_frequencies(self.rope_theta, self.rotary_dim) / self.rope_factor
-
 
 def _no_answers(key: str) -> UnsupportedModelError:
     return UnsupportedModelError(f"The model makes embeddings or ranks texts ({key}), not answers; choose another.")
-
-
-def _rope_factor(keys: Metadata) -> float:
-    kind = keys.text("rope.scaling.type", default="linear")
-    if kind not in ("none", "linear"):
-        raise UnsupportedModelError(
-            f"The model's rotary scaling {reprlib.repr(kind)} ({keys.whole('rope.scaling.type')}) is not one of those "
-            "known: none, linear."
-        )
-    if keys.number("rope.scaling.attn_factor", low=0.0, high=1e6, default=1.0) != 1:
-        raise UnsupportedModelError(
-            f"The model scales its rotary vectors ({keys.whole('rope.scaling.attn_factor')}), which this engine does "
-            "not run yet."
-        )
-    if kind == "none":
-        return 1.0
-    older_name = keys.number("rope.scale_linear", low=1.0, high=1e6, default=1.0)
-    return keys.number("rope.scaling.factor", low=1.0, high=1e6, default=older_name)
 
 
 def _vocabulary(metadata: Metadata, keys: Metadata) -> int:

@@ -20,6 +20,10 @@ class WeightLoader(Protocol):
         """Raises ModelFileError where the tensor is missing or has another shape."""
         ...
 
+    def parts(self, name: str, rows: Sequence[int], columns: int) -> list[Handle]:
+        """Matrices of so many rows each, which lie one after the other in one tensor. Raises as `matrix` does."""
+        ...
+
     def vector(self, name: str, width: int) -> Handle: ...
 
     def host(self, name: str, width: int) -> npt.NDArray[np.float32]:

@@ -9,8 +9,10 @@ from engine.models.config import Config
 from engine.models.decoder import Decoder
 from engine.models.metadata import Metadata
 from engine.models.model import WeightLoader
+from engine.models.traits import Sight, Traits, file_turn, same_sight
 
 
 def build(metadata: Metadata, load: WeightLoader, context: int) -> Decoder:
     config = Config.read(metadata, "qwen3")
-    return Decoder(config, load, context, config.frequencies(), "halves", head_norms=True)
+    sight = Sight(file_turn(config, load, context, "halves"))
+    return Decoder(config, load, context, Traits(same_sight(sight), head_norms=True))

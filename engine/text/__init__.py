@@ -1,8 +1,9 @@
-"""Text in and out: tokenizer, chat template, incremental detokenising, stop strings."""
+"""Text in and out: tokenizer, chat template, incremental detokenising, stop strings, reasoning and calls of tools."""
 
 from engine.text.detokenize import Detokenizer
+from engine.text.reply import ReplyReader
 from engine.text.stop import StopStrings
 from engine.text.template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
 
-__all__ = ["ChatTemplate", "Detokenizer", "StopStrings", "Tokenizer"]
+__all__ = ["ChatTemplate", "Detokenizer", "ReplyReader", "StopStrings", "Tokenizer"]

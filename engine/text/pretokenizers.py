@@ -105,20 +105,23 @@ PRE_TOKENIZERS: Final[Mapping[str, PreTokenizer]] = MappingProxyType(
         ),
         "command-r": replace(_SINGLE_DIGITS, nfc=True),
         **dict.fromkeys(
-            ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"), _LLAMA3
+            ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano"),
+            _LLAMA3,
         ),
-        **dict.fromkeys(("dbrx", "smaug-bpe", "glm4", "chatglm-bpe"), _CL100K),
+        # Smaug and SmolLM3 have Llama 3's tokenizer.json but for its beginning token (llama.cpp pull request 14581).
+        "smaug-bpe": replace(_LLAMA3, add_bos=False),
+        **dict.fromkeys(("dbrx", "glm4", "chatglm-bpe"), _CL100K),
         "minicpm5": PreTokenizer(
             (r"\p{N}{1,3}", rf"{_SUFFIX}|{_WORD}|\p{{N}}+|{_SYMBOLS}"),
             whole_words=True,
         ),
-        **dict.fromkeys(("qwen2", "deepseek-r1-qwen"), _QWEN2),
+        **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "f2llmv2"), _QWEN2),
         **dict.fromkeys(("stablelm2", "hunyuan", "solar-open", "grok-2", "megrez", "kormo"), _QWEN2_UNNORMALISED),
         "qwen35": PreTokenizer((_QWEN35,), nfc=True),
         "laguna": PreTokenizer((r"[^\n]+|[\n]+", _DIGITS_BY_1)),
         "seed-coder": PreTokenizer((rf"{_SUFFIX}|{_WORD}|\p{{N}}{{1}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{_BLANKS}",)),
         "tekken": PreTokenizer((_TEKKEN,), whole_words=True, add_bos=True),
-        **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "minimax-m2"), _GPT4O),
+        **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"), _GPT4O),
         **dict.fromkeys(("tiny_aya", "cohere2moe"), PreTokenizer((_DIGITS_FROM_THE_RIGHT, _O200K))),
         "superbpe": PreTokenizer((r"\p{N}+", _BEFORE_GROUPS_OF_3)),
         "kimi-k2": PreTokenizer((_KIMI,)),

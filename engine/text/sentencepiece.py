@@ -21,8 +21,8 @@ _LONGEST = 256
 class SentencePiece:
     """Encodes stretches of ordinary text.
 
-    `space_prefix`: a stretch at the start of a text, or after a special token, gets a blank before it, and the blank
-    that begins a text is taken off again when decoding.
+    `space_prefix`: each stretch gets a blank before it, and the blank that begins a text is taken off again when
+    decoding.
     """
 
     def __init__(self, vocabulary: Vocabulary, *, space_prefix: bool, by_score: bool) -> None:
@@ -53,8 +53,8 @@ class SentencePiece:
             models.BPE(usable | fallback, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True)
         )
 
-    def encode(self, text: str, *, at_start: bool) -> list[int]:
-        if at_start and self.space_prefix:
+    def encode(self, text: str) -> list[int]:
+        if self.space_prefix:
             text = " " + text
         ids: list[int] = self._tokenizer.encode(text.replace(" ", BLANK), add_special_tokens=False).ids
         return ids

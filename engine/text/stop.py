@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.errors import SettingsError
+from engine.text.markers import undecided
 
 
 class StopStrings:
@@ -32,7 +33,7 @@ class StopStrings:
             _, at, self.matched = min(ends)
             self._held = ""
             return text[:at]
-        safe = self._safe(text)
+        safe = undecided(text, self._stops)
         self._held = text[safe:]
         return text[:safe]
 
@@ -40,11 +41,3 @@ class StopStrings:
         """What was held back, now that no more text comes."""
         held, self._held = self._held, ""
         return held
-
-    def _safe(self, text: str) -> int:
-        longest = max(map(len, self._stops), default=1)
-        for at in range(max(0, len(text) - longest + 1), len(text)):
-            rest = text[at:]
-            if any(stop.startswith(rest) for stop in self._stops):
-                return at
-        return len(text)

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 from engine.errors import ModelFileError, SettingsError, UnsupportedModelError
 from engine.text import vocabulary as vocab
 from engine.text.bpe import ByteLevel, pre_tokenizer
+from engine.text.channels import ChannelForm, channel_form
 from engine.text.sentencepiece import SentencePiece
 from engine.text.special import SpecialTokens
+from engine.text.template import KEY as CHAT_TEMPLATE
 from engine.text.vocabulary import SPECIAL, TokenType, Vocabulary
 
 if TYPE_CHECKING:
@@ -53,13 +55,20 @@ END_OF_TURN: Final = frozenset(
 
 _MODELS: Final = ("gpt2", "llama", "gemma4")
 
+_KEEPS_BLANKS: Final = frozenset({"<unk>", "<s>", "<|endoftext|>"})
+"""The special tokens of Phi 3 that do not swallow the blanks after them (`rstrip` in its tokenizer.json, which a GGUF
+file does not carry)."""
+
 
 class Codec(Protocol):
-    """How one kind of vocabulary encodes ordinary text, and what bytes its tokens stand for."""
+    """How one kind of vocabulary encodes ordinary text, and what bytes its tokens stand for.
+
+    A text that is encoded stands at the start, or after a CONTROL or user-defined token.
+    """
 
     space_prefix: bool
 
-    def encode(self, text: str, *, at_start: bool) -> list[int]: ...
+    def encode(self, text: str) -> list[int]: ...
 
     def token_bytes(self, token: str, kind: int) -> bytes: ...
 
@@ -69,10 +78,23 @@ class Tokenizer:
 
     `bos` is the id that begins a text, if the vocabulary has one, and `add_bos` whether this model wants it; `eos_ids`
     are all ids that end a turn: those that the file names (eos, eot, eom) and the CONTROL tokens of `END_OF_TURN`.
-    `size` counts the tokens, `n_control` those of them that are CONTROL tokens.
+    `size` counts the tokens, `n_control` those of them that are CONTROL tokens. `channels` is how this model marks its
+    reasoning, if it does.
     """
 
-    def __init__(self, vocabulary: Vocabulary, codec: Codec, *, bos: int | None, add_bos: bool, ends: Iterable[int]):
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        codec: Codec,
+        *,
+        bos: int | None,
+        add_bos: bool,
+        ends: Iterable[int],
+        swallow_blanks: bool = False,
+        channels: ChannelForm | None = None,
+    ) -> None:
+        """`swallow_blanks`: blanks and line ends after a CONTROL token are no text, as Phi 3 has it."""
+        self.channels = channels
         self._tokens = vocabulary.tokens
         self._types = vocabulary.types
         self._codec = codec
@@ -87,6 +109,8 @@ class Tokenizer:
         user_defined = of_type.get(TokenType.USER_DEFINED, {})
         self.n_control = len(control)
         self.eos_ids = frozenset({*ends, *_ends_of_turn(control)})
+        swallowing = (token_id for text, token_id in control.items() if text not in _KEEPS_BLANKS)
+        self._swallowing = frozenset(swallowing if swallow_blanks else ())
         self._never_text = SpecialTokens(never_text)
         self._user_defined = SpecialTokens(user_defined)
         self._all_special = SpecialTokens(never_text | user_defined)
@@ -122,7 +146,15 @@ class Tokenizer:
                 "The model file asks for a token that begins every text, but its vocabulary names none."
             )
         ends = (vocab.token_id(metadata, f"{end}_token_id", size) for end in ("eos", "eot", "eom"))
-        return cls(vocabulary, codec, bos=bos, add_bos=add_bos, ends=(end for end in ends if end is not None))
+        return cls(
+            vocabulary,
+            codec,
+            bos=bos,
+            add_bos=add_bos,
+            ends=(end for end in ends if end is not None),
+            swallow_blanks=model == "llama" and metadata.get("general.architecture") == "phi3",
+            channels=channel_form(str(metadata.get(CHAT_TEMPLATE, "")), vocabulary.ids),
+        )
 
     def encode(self, text: str, *, parse_special: bool, add_bos: bool) -> list[int]:
         """The ids of `text`. CONTROL tokens are recognised in it only with `parse_special`, user-defined ones always.
@@ -184,14 +216,13 @@ class Tokenizer:
 
     def _encode(self, text: str, special: SpecialTokens, add_bos: bool, mark: str = "") -> list[int]:
         ids: list[int] = []
-        at_start = True
+        before: int | None = None
         for piece in special.split(_without_lone_surrogates(text), mark):
             if isinstance(piece, int):
                 ids.append(piece)
-                at_start = self.is_special(piece)
-            else:
-                ids += self._codec.encode(piece, at_start=at_start)
-                at_start = False
+                before = piece
+            elif piece := piece.lstrip() if before in self._swallowing else piece:
+                ids += self._codec.encode(piece)
         if add_bos and self.bos is not None and ids[:1] != [self.bos]:
             ids.insert(0, self.bos)
         return ids

@@ -92,7 +92,7 @@ RUN = ("run", "tiny", "-p", "Hello", "--max-tokens", "6", "--seed", "4", "--temp
 
 def test_run_gives_one_json_object_or_the_same_text_as_it_comes(program: Program) -> None:
     result = json.loads(output(program(*RUN, "--json")))
-    assert list(result) == ["text", "finish_reason", "seed", "usage", "timings"]
+    assert list(result) == ["text", "reasoning", "finish_reason", "seed", "usage", "timings"]
     assert result["finish_reason"] == "length"
     assert result["usage"]["completion_tokens"] == 6
     assert result["timings"]["decode_s"] > 0

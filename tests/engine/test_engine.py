@@ -276,12 +276,12 @@ class SlowOps(PlainOps):
         self.in_a_pass = threading.Event()
         self.log: list[str] = []
 
-    def embed(self, table: Handle, tokens: Sequence[int]) -> Tensor:
+    def embed(self, table: Handle, tokens: Sequence[int], *, scale: float = 1.0) -> Tensor:
         self.log.append("begins")
         self.in_a_pass.set()
         time.sleep(0.2)
         self.log.append("ends")
-        return super().embed(table, tokens)
+        return super().embed(table, tokens, scale=scale)
 
     def close(self) -> None:
         self.log.append("closed")

@@ -12,14 +12,14 @@ char *chunk_at(const ms_cache *c, void *base, int64_t dim, int64_t head, int64_t
     return (char *)base + (head * ((c->capacity + CHUNK - 1) / CHUNK) + chunk) * chunk_bytes(c, dim);
 }
 
-static int finite(float x) { return x - x == 0.0f; }
+static int is_finite(float x) { return x - x == 0.0f; }
 
 /* The scale and the codes of 32 numbers: → 0 where the scale leaves the range of float16. */
 static int quantise(const float *x, _Float16 *scale, int8_t codes[BLOCK]) {
     float top = 0.0f;
     int whole = 1;
     for (int i = 0; i < BLOCK; i++) {
-        whole &= finite(x[i]);
+        whole &= is_finite(x[i]);
         top = fabsf(x[i]) > top ? fabsf(x[i]) : top;
     }
     memset(codes, 0, BLOCK);
@@ -29,7 +29,7 @@ static int quantise(const float *x, _Float16 *scale, int8_t codes[BLOCK]) {
     }
     *scale = (_Float16)(top / 127.0f);
     const float d = (float)*scale;
-    if (!finite(d)) return 0;
+    if (!is_finite(d)) return 0;
     if (d == 0.0f) return 1;
     for (int i = 0; i < BLOCK; i++) {
         const float code = rintf(x[i] / d);
@@ -53,7 +53,7 @@ static int store(const ms_cache *c, char *chunk, int64_t place, float x) {
     }
     const _Float16 half = (_Float16)x;
     ((_Float16 *)chunk)[place] = half;
-    return finite((float)half) || !finite(x);
+    return is_finite((float)half) || !is_finite(x);
 }
 
 int store_key(const ms_cache *c, char *chunk, int64_t at, const float *x) {

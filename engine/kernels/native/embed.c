@@ -27,7 +27,7 @@ INLINE void packed_row(packed_encoding e, const uint8_t *row, int64_t columns, f
 typedef struct {
     const ms_weight *table;
     const int32_t *tokens;
-    float *out;
+    float scale, *out;
 } embed_job;
 
 static void embed_rows(void *data, int64_t first, int64_t last, int thread) {
@@ -43,11 +43,12 @@ static void embed_rows(void *data, int64_t first, int64_t last, int thread) {
             MS_PACKED(PACKED)
         default: decode_floats(job->table->encoding, row, columns, out);
         }
+        for (int64_t j = 0; j < columns; j++) out[j] *= job->scale;
     }
 }
 
-int ms_embed(ms_pool *pool, const ms_weight *table, const int32_t *tokens, int64_t n, float *out) {
-    embed_job job = {table, tokens, out};
+int ms_embed(ms_pool *pool, const ms_weight *table, const int32_t *tokens, int64_t n, float scale, float *out) {
+    embed_job job = {table, tokens, scale, out};
     pool_run(pool, embed_rows, &job, n, 16);
     return MS_OK;
 }

@@ -35,19 +35,25 @@ INLINE u8x32 fifth_bits(const uint8_t *p) {
 }
 
 #if BYTE_TOP
-/* Dots of the nibbles of eight blocks that begin `skip` bytes in, each through a table of levels where there is one. */
+/* Dots of the nibbles of eight blocks that begin `skip` bytes in, each through a table of levels where there is one. Levels are summed
+ * by four calls of `bytes_add`, since those of MXFP4 go up to 24. */
 INLINE i32x8 nibble_dots(eight_blocks block, int skip, const uint8_t *levels, const int8_t *bytes) {
     const u8x32 fifteen = (u8x32){0} + 15;
-    i32x8 words[4];
+    i32x8 words[4], dots = {0};
     byte_sums sums = {{0}, {0}};
     gather_words(block, skip, words);
-    for (int k = 0; k < 4; k++)
-        for (int high = 0; high < 2; high++) {
+    for (int high = 0; high < 2; high++) {
+        for (int k = 0; k < 4; k++) {
             u8x32 codes = (high ? (u8x32)((u32x8)words[k] >> 4) : (u8x32)words[k]) & fifteen;
             if (levels) codes = u8_choose(levels, codes);
             bytes_add(&sums, codes, bytes + 64 * (k + 4 * high));
         }
-    return bytes_total(sums);
+        if (levels || high) {
+            dots += bytes_total(sums);
+            sums = (byte_sums){{0}, {0}};
+        }
+    }
+    return dots;
 }
 #endif
 

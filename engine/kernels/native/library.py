@@ -12,7 +12,7 @@ from typing import Any
 
 from engine.errors import SettingsError, UnsupportedModelError
 
-INTERFACE = 2
+INTERFACE = 3
 PREFERENCE = (("avx512", 2), ("avx2", 1), ("neon", 4), ("portable", 0))
 """Libraries from the fastest down, each with the bit of `ms_processor` that it asks for."""
 
@@ -56,10 +56,10 @@ class CCall(Structure):
 
 TYPES = {"p": c_void_p, "i": c_int64, "f": c_float}
 SIGNATURES = {
-    "ms_embed": "ppip",
-    "ms_rms_norm": "ppfiiip",
-    "ms_linear": "piipppppppp",
-    "ms_gated_silu": "pippp",
+    "ms_embed": "ppifp",
+    "ms_rms_norm": "ppfiiipp",
+    "ms_linear": "piippppppppf",
+    "ms_gated": "piippp",
     "ms_rotary": "piiiippiip",
     "ms_attention": "ppppiiififpp",
 }

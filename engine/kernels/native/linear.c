@@ -34,7 +34,9 @@ typedef struct {
     const ms_weight *weights[3];
     float *out[3];
     const float *bias, *residual;
+    float softcap; /* 0: none */
     int gated;
+    ms_activation activation;
     int width;     /* weight rows of a strip */
     int64_t grain; /* strips that a thread takes at once */
     char *scratch; /* per thread: the tile or the decoded rows, then two results [grain][n][width] */
@@ -53,6 +55,20 @@ static void strip(const linear_job *job, const ms_weight *w, int64_t first, char
     }
 }
 
+INLINE f8 activate(ms_activation activation, f8 x) {
+    return activation == MS_SILU ? f8_silu(x) : activation == MS_GELU_TANH ? f8_gelu_tanh(x) : f8_gelu_erf(x);
+}
+
+static void soften(float *x, int64_t n, float cap) {
+    for (int64_t i = 0; i < n; i += 8) {
+        float buffer[8] = {0};
+        const size_t bytes = (size_t)(n - i < 8 ? n - i : 8) * sizeof(float);
+        memcpy(buffer, x + i, bytes);
+        f8_store(buffer, f8_softcap(f8_load(buffer), cap));
+        memcpy(x + i, buffer, bytes);
+    }
+}
+
 /* Strips first … last-1 of both weights, one weight after the other: each is read in one stream. */
 static void gated_strips(const linear_job *job, int64_t first, int64_t last, char *scratch, float *result) {
     const int64_t rows = job->weights[0]->rows, n = job->n, width = job->width;
@@ -63,7 +79,7 @@ static void gated_strips(const linear_job *job, int64_t first, int64_t last, cha
         for (int64_t i = 0; i < n; i++)
             for (int64_t part = 0; part < width && item * width + part < rows; part += 8) {
                 const int64_t at = ((item - first) * n + i) * width + part, row = item * width + part;
-                const f8 value = f8_silu(f8_load(gate + at)) * f8_load(up + at);
+                const f8 value = activate(job->activation, f8_load(gate + at)) * f8_load(up + at);
                 float *out = job->out[0] + i * rows + row;
                 if (row + 8 <= rows)
                     f8_store(out, value);
@@ -85,6 +101,7 @@ static void plain_strip(const linear_job *job, int which, int64_t first, char *s
             if (residual) value += residual[r];
             out[r] = value;
         }
+        if (job->softcap != 0.0f) soften(out, count, job->softcap);
     }
 }
 
@@ -147,13 +164,14 @@ static int run(ms_pool *pool, linear_job *job) {
 }
 
 int ms_linear(ms_pool *pool, const float *x, int64_t n, int64_t count, const ms_weight *w0, const ms_weight *w1, const ms_weight *w2,
-              float *out0, float *out1, float *out2, const float *bias, const float *residual) {
+              float *out0, float *out1, float *out2, const float *bias, const float *residual, float softcap) {
     linear_job job = {.x = x, .n = n, .count = count, .weights = {w0, w1, w2}, .out = {out0, out1, out2}, .bias = bias,
-                      .residual = residual};
+                      .residual = residual, .softcap = softcap};
     return run(pool, &job);
 }
 
-int ms_gated_silu(ms_pool *pool, const float *x, int64_t n, const ms_weight *gate, const ms_weight *up, float *out) {
-    linear_job job = {.x = x, .n = n, .count = 2, .weights = {gate, up}, .out = {out}, .gated = 1};
+int ms_gated(ms_pool *pool, const float *x, int64_t n, int64_t activation, const ms_weight *gate, const ms_weight *up, float *out) {
+    linear_job job = {.x = x, .n = n, .count = 2, .weights = {gate, up}, .out = {out}, .gated = 1,
+                      .activation = (ms_activation)activation};
     return run(pool, &job);
 }

@@ -14,7 +14,7 @@
 #define MS_API __attribute__((visibility("default")))
 #endif
 
-#define MS_INTERFACE 2
+#define MS_INTERFACE 3
 
 typedef struct ms_pool ms_pool;
 
@@ -51,20 +51,23 @@ MS_API int ms_processor(void);                     /* bit 0: AVX2 and its kin, b
 MS_API ms_pool *ms_pool_new(int threads); /* NULL where threads or memory are refused */
 MS_API void ms_pool_free(ms_pool *pool);
 
-/* out[n, width]: RMS norm over each run of `group` elements; `group` divides `width`. */
+/* out[n, width]: RMS norm over each run of `group` elements (+ residual); `group` divides `width`, `residual` may be NULL. */
 MS_API int ms_rms_norm(ms_pool *pool, const float *x, const float *weight, float eps, int64_t n, int64_t width, int64_t group,
-                       float *out);
+                       const float *residual, float *out);
 
-/* out[n, columns] = the rows of `table` that `tokens` name, decoded. */
-MS_API int ms_embed(ms_pool *pool, const ms_weight *table, const int32_t *tokens, int64_t n, float *out);
+/* out[n, columns] = the rows of `table` that `tokens` name, decoded, times `scale`. */
+MS_API int ms_embed(ms_pool *pool, const ms_weight *table, const int32_t *tokens, int64_t n, float scale, float *out);
 
 /* out_i[n, rows_i] = x @ weight_i^T (+ bias) (+ residual), for `count` <= 3 weights of the same columns.
- * `bias` and `residual` may be NULL and belong to the first weight. */
+ * `bias` and `residual` may be NULL and belong to the first weight. Where softcap is not 0, out_i = that softcap of all. */
 MS_API int ms_linear(ms_pool *pool, const float *x, int64_t n, int64_t count, const ms_weight *w0, const ms_weight *w1,
-                     const ms_weight *w2, float *out0, float *out1, float *out2, const float *bias, const float *residual);
+                     const ms_weight *w2, float *out0, float *out1, float *out2, const float *bias, const float *residual,
+                     float softcap);
 
-/* out[n, rows] = silu(x @ gate^T) * (x @ up^T). */
-MS_API int ms_gated_silu(ms_pool *pool, const float *x, int64_t n, const ms_weight *gate, const ms_weight *up, float *out);
+/* out[n, rows] = activation(x @ gate^T) * (x @ up^T). */
+typedef enum { MS_SILU, MS_GELU_TANH, MS_GELU_ERF } ms_activation;
+MS_API int ms_gated(ms_pool *pool, const float *x, int64_t n, int64_t activation, const ms_weight *gate, const ms_weight *up,
+                    float *out);
 
 /* x[n, n_heads, head_dim] -> out: pairs turned by rows start ... of the tables cos, sin [context, half]. */
 MS_API int ms_rotary(ms_pool *pool, const float *x, int64_t n, int64_t start, int64_t n_heads, int64_t head_dim, const float *cosines,
@@ -76,7 +79,7 @@ MS_API int ms_attention(ms_pool *pool, const float *q, const float *k, const flo
                         int64_t start, int64_t n_heads, float scale, int64_t window, float softcap, const float *sinks, float *out);
 
 /* A recorded call of one of the functions above: its pointers, integers and floats in the order of its arguments. */
-typedef enum { MS_EMBED, MS_RMS_NORM, MS_LINEAR, MS_GATED_SILU, MS_ROTARY, MS_ATTENTION } ms_function_name;
+typedef enum { MS_EMBED, MS_RMS_NORM, MS_LINEAR, MS_GATED, MS_ROTARY, MS_ATTENTION } ms_function_name;
 typedef struct {
     int64_t function;
     void *pointers[9];
@@ -93,7 +96,7 @@ MS_API int ms_read(ms_pool *pool, const void *data, int64_t bytes, uint64_t *mix
 /* Multiply and add int16 in registers for so many rounds: *done counts the multiply-adds, *mixed comes of all of them. */
 MS_API int ms_multiply_adds(ms_pool *pool, int64_t rounds, int64_t *done, uint64_t *mixed);
 
-/* The elementary functions, for the tests: 0 exp, 1 silu, 2 tanh. */
+/* The elementary functions, for the tests: 0 exp, 1 silu, 2 tanh, 3 erf, 4 gelu_tanh, 5 gelu_erf. */
 MS_API void ms_function(int which, const float *x, int64_t n, float *out);
 
 /* q[n, columns], s[n, columns / 32] of the activations, for the tests. */

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -20,13 +20,15 @@ from engine.kernels.native import library
 from engine.kernels.native.library import CCache, CWeight
 from engine.kernels.native.recording import LONGEST, Program, Recording, c_tokens
 from engine.kernels.native.tensors import NativeTensor, Workspace
-from engine.kernels.ops import AttentionSpec, CacheSpec, LayerCache, Pass, Rotary, Tensor, Weight
+from engine.kernels.ops import Activation, AttentionSpec, CacheSpec, LayerCache, Pass, Rotary, Tensor, Weight
 
 F32 = npt.NDArray[np.float32]
 MAX_THREADS = 256
 NO_MEMORY, OVERFLOW = 1, 2
 CACHE_NUMBERS: Final = MappingProxyType({"f32": 0, "f16": 1, "q8_0": 2})
 """`ms_cache_kind` by name."""
+ACTIVATION_NUMBERS: Final[Mapping[Activation, int]] = MappingProxyType({"silu": 0, "gelu_tanh": 1, "gelu_erf": 2})
+"""`ms_activation` by name."""
 
 
 @dataclass(frozen=True)
@@ -156,15 +158,20 @@ class NativeOps:
         if self._recording is not None:
             self._recording.calls.append(library.recorded_call(function, arguments))
 
-    def embed(self, table: NativeMatrix, tokens: Sequence[int]) -> NativeTensor:
+    def embed(self, table: NativeMatrix, tokens: Sequence[int], *, scale: float = 1.0) -> NativeTensor:
         out = self._workspace.take(len(tokens), table.weight.columns)
         ids = c_tokens(tokens)
-        self._call("ms_embed", table.address, ctypes.addressof(ids), len(tokens), out.address)
+        self._call("ms_embed", table.address, ctypes.addressof(ids), len(tokens), scale, out.address)
         return out
 
-    def rms_norm(self, x: NativeTensor, weight: NativeVector, eps: float) -> NativeTensor:
+    def rms_norm(
+        self, x: NativeTensor, weight: NativeVector, eps: float, *, residual: NativeTensor | None = None
+    ) -> NativeTensor:
         out = self._workspace.take(x.n, x.width)
-        self._call("ms_rms_norm", x.address, weight.address, eps, x.n, x.width, weight.values.size, out.address)
+        self._call(
+            "ms_rms_norm",
+            *(x.address, weight.address, eps, x.n, x.width, weight.values.size, _address(residual), out.address),
+        )
         return out
 
     def linear(
@@ -174,12 +181,13 @@ class NativeOps:
         *,
         bias: NativeVector | None = None,
         residual: NativeTensor | None = None,
+        softcap: float | None = None,
     ) -> NativeTensor:
         out = self._workspace.take(x.n, weight.weight.rows)
         self._call(
             "ms_linear",
             *(x.address, x.n, 1, weight.address, None, None, out.address, None, None),
-            *(_address(bias), _address(residual)),
+            *(_address(bias), _address(residual), softcap or 0.0),
         )
         return out
 
@@ -192,14 +200,16 @@ class NativeOps:
             self._call(
                 "ms_linear",
                 *(x.address, x.n, len(some), *(weight.address for weight in some), *spare),
-                *(*(out.address for out in made), *spare, None, None),
+                *(*(out.address for out in made), *spare, None, None, 0.0),
             )
             outs += made
         return outs
 
-    def gated_silu(self, x: NativeTensor, gate: NativeMatrix, up: NativeMatrix) -> NativeTensor:
+    def gated(
+        self, x: NativeTensor, gate: NativeMatrix, up: NativeMatrix, activation: Activation = "silu"
+    ) -> NativeTensor:
         out = self._workspace.take(x.n, gate.weight.rows)
-        self._call("ms_gated_silu", x.address, x.n, gate.address, up.address, out.address)
+        self._call("ms_gated", x.address, x.n, ACTIVATION_NUMBERS[activation], gate.address, up.address, out.address)
         return out
 
     def rotary(self, x: NativeTensor, n_heads: int, table: Rotary, start: int) -> NativeTensor:

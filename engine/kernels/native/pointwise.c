@@ -19,6 +19,7 @@ typedef struct {
     const float *x, *weight;
     float eps;
     int64_t group, groups_per_row;
+    const float *residual;
     float *out;
 } norm_job;
 
@@ -31,11 +32,14 @@ static void norm_groups(void *data, int64_t first, int64_t last, int thread) {
         float *out = job->out + g * n;
         float r = 1.0f / sqrtf(sum_of_squares(x, n) / (float)n + job->eps);
         for (int64_t i = 0; i < n; i++) out[i] = (x[i] * r) * job->weight[i];
+        if (job->residual)
+            for (int64_t i = 0; i < n; i++) out[i] += job->residual[g * n + i];
     }
 }
 
-int ms_rms_norm(ms_pool *pool, const float *x, const float *weight, float eps, int64_t n, int64_t width, int64_t group, float *out) {
-    norm_job job = {x, weight, eps, group, width / group, out};
+int ms_rms_norm(ms_pool *pool, const float *x, const float *weight, float eps, int64_t n, int64_t width, int64_t group,
+                const float *residual, float *out) {
+    norm_job job = {x, weight, eps, group, width / group, residual, out};
     int64_t grain = 16384 / group;
     pool_run(pool, norm_groups, &job, n * job.groups_per_row, grain ? grain : 1);
     return MS_OK;
@@ -80,7 +84,14 @@ void ms_function(int which, const float *x, int64_t n, float *out) {
         const size_t bytes = (size_t)(n - i < 8 ? n - i : 8) * sizeof(float);
         memcpy(buffer, x + i, bytes);
         f8 v = f8_load(buffer);
-        v = which == 0 ? f8_exp(v) : which == 1 ? f8_silu(v) : f8_tanh(v);
+        switch (which) {
+        case 0: v = f8_exp(v); break;
+        case 1: v = f8_silu(v); break;
+        case 2: v = f8_tanh(v); break;
+        case 3: v = f8_erf(v); break;
+        case 4: v = f8_gelu_tanh(v); break;
+        default: v = f8_gelu_erf(v);
+        }
         f8_store(buffer, v);
         memcpy(out + i, buffer, bytes);
     }

@@ -6,10 +6,10 @@ static int replay(ms_pool *pool, const ms_call *call, const int32_t *tokens, int
     const int64_t *i = call->integers;
     const float *f = call->floats;
     switch ((ms_function_name)call->function) {
-    case MS_EMBED: return ms_embed(pool, p[0], tokens, i[0], p[2]);
-    case MS_RMS_NORM: return ms_rms_norm(pool, p[0], p[1], f[0], i[0], i[1], i[2], p[2]);
-    case MS_LINEAR: return ms_linear(pool, p[0], i[0], i[1], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8]);
-    case MS_GATED_SILU: return ms_gated_silu(pool, p[0], i[0], p[1], p[2], p[3]);
+    case MS_EMBED: return ms_embed(pool, p[0], tokens, i[0], f[0], p[2]);
+    case MS_RMS_NORM: return ms_rms_norm(pool, p[0], p[1], f[0], i[0], i[1], i[2], p[2], p[3]);
+    case MS_LINEAR: return ms_linear(pool, p[0], i[0], i[1], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], f[0]);
+    case MS_GATED: return ms_gated(pool, p[0], i[0], i[1], p[1], p[2], p[3]);
     case MS_ROTARY: return ms_rotary(pool, p[0], i[0], start, i[2], i[3], p[1], p[2], i[4], i[5], p[3]);
     case MS_ATTENTION: return ms_attention(pool, p[0], p[1], p[2], p[3], i[0], start, i[2], f[0], i[3], f[1], p[4], p[5]);
     }

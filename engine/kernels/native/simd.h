@@ -57,6 +57,7 @@ INLINE float half_to_float(const void *p) {
 }
 INLINE f8 f8_select(i32x8 mask, f8 yes, f8 no) { return (f8)((mask & (i32x8)yes) | (~mask & (i32x8)no)); }
 INLINE f8 f8_abs(f8 x) { return (f8)((i32x8)x & 0x7fffffff); }
+INLINE f8 f8_with_sign(f8 x, f8 of) { return (f8)(((i32x8)x & 0x7fffffff) | ((i32x8)of & (int32_t)0x80000000)); }
 /* a > b ? a : b, so b where either is NaN. */
 INLINE f8 f8_max(f8 a, f8 b) { return f8_select((i32x8)(a > b), a, b); }
 /* To nearest even by adding and taking away 1.5 * 2^23; exact for |x| < 2^22. */
@@ -289,8 +290,33 @@ INLINE f8 f8_tanh(f8 x) {
     p = p * z + -0x1.555534p-2f;
     f8 small = x + (x * z) * p;
     f8 large = 1.0f - 2.0f / (f8_exp(a * 2.0f) + 1.0f);
-    large = (f8)(((i32x8)large & 0x7fffffff) | ((i32x8)x & (int32_t)0x80000000));
-    return f8_select((i32x8)(a < 0.625f), small, large);
+    return f8_select((i32x8)(a < 0.625f), small, f8_with_sign(large, x));
 }
+
+/* The contract's erf (CONTRACT.md, section 3). */
+INLINE f8 f8_erf(f8 x) {
+    f8 a = f8_abs(x), z = x * x;
+    f8 p = f8_set(0x1.4ae4dp-14f);
+    p = p * z + -0x1.a485eep-11f;
+    p = p * z + 0x1.5419f6p-8f;
+    p = p * z + -0x1.b7fbb4p-6f;
+    p = p * z + 0x1.ce2d2p-4f;
+    p = p * z + -0x1.81273ep-2f;
+    p = p * z + 0x1.20dd74p+0f;
+    f8 b = f8_select((i32x8)(a > 4.0f), f8_set(4.0f), a);
+    f8 q = f8_set(0x1.6bd7f0p-16f);
+    q = q * b + -0x1.cec60ap-12f;
+    q = q * b + 0x1.138cc0p-8f;
+    q = q * b + -0x1.9d0306p-6f;
+    q = q * b + 0x1.bc1518p-4f;
+    q = q * b + 0x1.443566p-1f;
+    q = q * b + 0x1.212c0cp+0f;
+    q = q * b + -0x1.8a57ap-13f;
+    return f8_select((i32x8)(a < 1.0f), x * p, f8_with_sign(1.0f - f8_exp(-q), x));
+}
+
+INLINE f8 f8_gelu_tanh(f8 x) { return (x * 0.5f) * (f8_tanh((x + ((x * x) * x) * 0.044715f) * 0.7978845608028654f) + 1.0f); }
+INLINE f8 f8_gelu_erf(f8 x) { return (x * 0.5f) * (f8_erf(x * 0.7071067811865476f) + 1.0f); }
+INLINE f8 f8_softcap(f8 x, float cap) { return f8_tanh(x / cap) * cap; }
 
 #endif

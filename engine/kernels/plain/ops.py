@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from engine import weights
-from engine.kernels.ops import AttentionSpec, CacheSpec, LayerCache, Pass, Rotary, Weight
+from engine.kernels.ops import Activation, AttentionSpec, CacheSpec, LayerCache, Pass, Rotary, Weight
+from engine.kernels.plain import functions
 from engine.kernels.plain.attention import PlainCache, attention
-from engine.kernels.plain.functions import F32, silu
+from engine.kernels.plain.functions import F32
 from engine.kernels.plain.linear import linear_float, linear_packed, quantise
 from engine.kernels.plain.normalise import rms_norm, rotary
 from engine.weights.encoding import Units
+
+ACTIVATIONS: Final[Mapping[Activation, Callable[[F32], F32]]] = MappingProxyType(
+    {"silu": functions.silu, "gelu_tanh": functions.gelu_tanh, "gelu_erf": functions.gelu_erf}
+)
 
 
 @dataclass(frozen=True)
@@ -48,14 +55,25 @@ class PlainOps:
     def recorded(self, forward: Pass) -> Pass:
         return forward
 
-    def embed(self, table: PlainMatrix, tokens: Sequence[int]) -> F32:
-        return weights.get(table.weight.encoding).decode(table.weight.data[np.asarray(tokens)])
-
-    def rms_norm(self, x: F32, weight: F32, eps: float) -> F32:
-        return rms_norm(x.reshape(x.shape[0], -1, weight.size), weight, eps).reshape(x.shape)
+    @np.errstate(all="ignore")
+    def embed(self, table: PlainMatrix, tokens: Sequence[int], *, scale: float = 1.0) -> F32:
+        return weights.get(table.weight.encoding).decode(table.weight.data[np.asarray(tokens)]) * np.float32(scale)
 
     @np.errstate(all="ignore")
-    def linear(self, x: F32, weight: PlainMatrix, *, bias: F32 | None = None, residual: F32 | None = None) -> F32:
+    def rms_norm(self, x: F32, weight: F32, eps: float, *, residual: F32 | None = None) -> F32:
+        out = rms_norm(x.reshape(x.shape[0], -1, weight.size), weight, eps).reshape(x.shape)
+        return out if residual is None else out + residual
+
+    @np.errstate(all="ignore")
+    def linear(
+        self,
+        x: F32,
+        weight: PlainMatrix,
+        *,
+        bias: F32 | None = None,
+        residual: F32 | None = None,
+        softcap: float | None = None,
+    ) -> F32:
         if weight.units is not None:
             out = linear_packed(quantise(x), weight.units)
         else:
@@ -63,14 +81,16 @@ class PlainOps:
             out = linear_float(x, weight.floats)
         if bias is not None:
             out = out + bias
-        return out if residual is None else out + residual
+        if residual is not None:
+            out = out + residual
+        return out if softcap is None else functions.softcap(out, softcap)
 
     def linears(self, x: F32, weights: Sequence[PlainMatrix]) -> list[F32]:
         return [self.linear(x, weight) for weight in weights]
 
     @np.errstate(all="ignore")
-    def gated_silu(self, x: F32, gate: PlainMatrix, up: PlainMatrix) -> F32:
-        return silu(self.linear(x, gate)) * self.linear(x, up)
+    def gated(self, x: F32, gate: PlainMatrix, up: PlainMatrix, activation: Activation = "silu") -> F32:
+        return ACTIVATIONS[activation](self.linear(x, gate)) * self.linear(x, up)
 
     def rotary(self, x: F32, n_heads: int, table: Rotary, start: int) -> F32:
         return rotary(x, n_heads, table, start)

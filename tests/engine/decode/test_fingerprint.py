@@ -86,9 +86,9 @@ class CountingOps(PlainOps):
     def __init__(self) -> None:
         self.calls: list[int] = []
 
-    def embed(self, table: Tensor, tokens: list[int]) -> Tensor:
+    def embed(self, table: Tensor, tokens: list[int], *, scale: float = 1.0) -> Tensor:
         self.calls.append(len(tokens))
-        return super().embed(table, tokens)
+        return super().embed(table, tokens, scale=scale)
 
 
 def test_rates_are_measured_on_the_token_counts_asked_for(make_forward: MakeForward) -> None:

@@ -62,6 +62,7 @@ def test_a_file_without_permission_is_refused(tmp_path: Path) -> None:
         (b"<!DOCTYPE html><html></html>", "web page"),
         (b"\n <html lang=en>", "web page"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "Git LFS"),
+        (b'{"architectures": ["LlamaForCausalLM"]}', "choose the folder in which it lies"),
         (b"lmgg" + bytes(100), "older than GGUF"),
         (b"just some text that is long enough", "does not begin as any known"),
     ],

@@ -45,10 +45,10 @@ static int linear(ms_pool *pool, const test_case *c, float *out) {
     const int64_t n = c->ints[0], rows = c->ints[1], columns = c->ints[2];
     const float *x = c->arrays[0], *expected = c->arrays[2];
     const ms_weight w = {c->arrays[1], rows, columns, c->bytes[1] / rows, c->ints[3]};
-    ms_linear(pool, x, n, 1, &w, NULL, NULL, out, NULL, NULL, NULL, NULL);
+    ms_linear(pool, x, n, 1, &w, NULL, NULL, out, NULL, NULL, NULL, NULL, 0.0f);
     int ok = same(out, expected, n * rows);
     for (int64_t i = 0; i < n; i++) {
-        ms_linear(pool, x + i * columns, 1, 1, &w, NULL, NULL, out, NULL, NULL, NULL, NULL);
+        ms_linear(pool, x + i * columns, 1, 1, &w, NULL, NULL, out, NULL, NULL, NULL, NULL, 0.0f);
         ok &= same(out, expected + i * rows, rows);
     }
     return ok;
@@ -90,7 +90,7 @@ static int run(ms_pool *pool, const test_case *c) {
         break;
     case LINEAR: ok = linear(pool, c, out); break;
     case RMS_NORM:
-        ms_rms_norm(pool, c->arrays[0], c->arrays[1], c->floats[0], i[0], i[1], i[1], out);
+        ms_rms_norm(pool, c->arrays[0], c->arrays[1], c->floats[0], i[0], i[1], i[1], NULL, out);
         ok = same(out, c->arrays[2], i[0] * i[1]);
         break;
     case ROTARY:

@@ -17,7 +17,7 @@ from engine.kernels.native import NativeOps
 from engine.kernels.native.build import SOURCES
 from engine.kernels.native.ops import CACHE_NUMBERS
 from tests.engine.kernels.cases import ATTENTION, Arrays, golden
-from tests.engine.kernels.test_native import CAUSAL
+from tests.engine.kernels.test_native import CAUSAL, FUNCTIONS
 
 HERE = Path(__file__).parent
 NATIVE = Path(__file__).parents[3] / "engine" / "kernels" / "native"
@@ -36,8 +36,8 @@ def records() -> Iterator[tuple[str, int, list[int], list[float], list[np.ndarra
     ops.close()
     for case, (a, out) in golden().items():
         kind, _, name = case.partition("/")
-        if kind == "function" and name in ("exp", "silu", "tanh"):
-            yield case, FUNCTION, [("exp", "silu", "tanh").index(name), a["x"].size], [], [a["x"], out["out"]]
+        if kind == "function" and name in FUNCTIONS:
+            yield case, FUNCTION, [FUNCTIONS.index(name), a["x"].size], [], [a["x"], out["out"]]
         elif kind == "quantise":
             yield case, QUANTISE, [*a["x"].shape], [], [a["x"], out["q"], out["s"]]
         elif kind == "linear":

@@ -32,7 +32,16 @@ TINY = 2.0**-100
 PLAIN = "plain"
 N, ROWS, BLOCKS, N_HEADS = 16, 11, 18, 6
 INPUTS = ("random", "extreme", "real")
-OPERATIONS = ("linear", "bias", "residual", "bias and residual", "linears", "gated_silu")
+OPERATIONS = (
+    "linear",
+    "bias",
+    "residual",
+    "bias and residual",
+    "linears",
+    "gated silu",
+    "gated gelu_tanh",
+    "gated gelu_erf",
+)
 KERNELS = frozenset(library.encodings(library.load()[1]))
 TOKENS = (slice(1, 2), slice(0, 3), slice(2, 7), slice(0, N))
 SOME_ROWS = (slice(2, 3), slice(0, 3), slice(0, ROWS))
@@ -128,7 +137,9 @@ def run(ops: Ops, operation: str, case: Case, tokens: slice = slice(None), rows:
         "residual": lambda: [ops.linear(x, first, residual=residual())],
         "bias and residual": lambda: [ops.linear(x, first, bias=bias(), residual=residual())],
         "linears": lambda: ops.linears(x, [first, second, first, second]),
-        "gated_silu": lambda: [ops.gated_silu(x, first, second)],
+        "gated silu": lambda: [ops.gated(x, first, second, "silu")],
+        "gated gelu_tanh": lambda: [ops.gated(x, first, second, "gelu_tanh")],
+        "gated gelu_erf": lambda: [ops.gated(x, first, second, "gelu_erf")],
     }
     return [host(ops, out) for out in made[operation]()]
 
@@ -199,7 +210,7 @@ def check_accuracy(case: Case, operation: str, made: list[F32]) -> None:
         w = weights.get(case.encoding).decode(data).astype(np.float64)
         unit = np.outer(np.linalg.norm(x, axis=1), np.linalg.norm(w, axis=1))
         factors.append((unit, TINY * np.add.outer(np.abs(x).sum(axis=1), np.abs(w).sum(axis=1))))
-    if operation == "gated_silu":
+    if operation.startswith("gated"):
         (gate, gate_lost), (up, up_lost) = factors
         factors = [(gate * up, gate_lost * up + gate * up_lost + 2.0**-149)]
     exact = run(ReferenceOps("float64"), operation, case)

@@ -55,7 +55,11 @@ def test_a_portable_library_and_the_fastest_for_this_processor_were_built() -> N
     assert library.load()[0] == runnable()[0]
 
 
-@pytest.mark.parametrize(("which", "name"), [(0, "exp"), (1, "silu"), (2, "tanh")])
+FUNCTIONS = ("exp", "silu", "tanh", "erf", "gelu_tanh", "gelu_erf")
+"""By their numbers in `ms_function`."""
+
+
+@pytest.mark.parametrize(("which", "name"), list(enumerate(FUNCTIONS)))
 def test_elementary_functions_give_the_frozen_bits(ops, which, name) -> None:
     inputs, expected = GOLDEN[f"function/{name}"]
     out = np.empty_like(inputs["x"])
@@ -114,8 +118,31 @@ def test_fused_linears_are_their_parts(ops, name, n) -> None:
     assert same_bits(ops.host(made), plain.linear(x, twin, bias=bias, residual=residual))
     for out, judge in zip(ops.linears(tensor(ops, x), [ours, other] * 2), [twin, other_twin] * 2, strict=True):
         assert same_bits(ops.host(out), plain.linear(x, judge))
-    gated = ops.gated_silu(tensor(ops, x), ours, other)
-    assert same_bits(ops.host(gated), plain.gated_silu(x, twin, other_twin))
+    for activation in ("silu", "gelu_tanh", "gelu_erf"):
+        gated = ops.gated(tensor(ops, x), ours, other, activation)
+        assert same_bits(ops.host(gated), plain.gated(x, twin, other_twin, activation)), activation
+
+
+@pytest.mark.parametrize("n", [1, 3, 13])
+def test_softcap_comes_last_in_a_linear(ops, n) -> None:
+    inputs, _ = GOLDEN["linear/Q8_0"]
+    packed = weight("Q8_0", inputs["w"])
+    rng = np.random.default_rng(n)
+    x = rng.standard_normal((n, packed.columns), np.float32)
+    bias, residual = rng.standard_normal(11, np.float32), rng.standard_normal((n, 11), np.float32)
+    made = ops.linear(
+        tensor(ops, x), ops.matrix(packed), bias=ops.vector(bias), residual=tensor(ops, residual), softcap=3.0
+    )
+    twin = PlainOps()
+    assert same_bits(ops.host(made), twin.linear(x, twin.matrix(packed), bias=bias, residual=residual, softcap=3.0))
+
+
+def test_softcap_gives_the_frozen_bits(ops) -> None:
+    inputs, expected = GOLDEN["function/softcap"]
+    ours = ops.matrix(weight("F32", np.ones((1, 1), np.float32).view(np.uint8)))
+    made = ops.host(ops.linear(tensor(ops, inputs["x"].reshape(-1, 1)), ours, softcap=30.0)).ravel()
+    # The sum of a linear begins at +0, so that its zeros are positive.
+    assert same_bits(made, np.where(inputs["x"] == 0, np.float32(0), expected["out"]))
 
 
 @pytest.mark.parametrize("rows", [1, 7, 8, 9, 300])
@@ -137,6 +164,13 @@ def test_rms_norm_gives_the_frozen_bits(ops, width) -> None:
     inputs, expected = GOLDEN[f"rms_norm/{width}"]
     made = ops.rms_norm(tensor(ops, inputs["x"]), ops.vector(inputs["w"]), 1e-5)
     assert same_bits(ops.host(made), expected["out"])
+
+
+def test_a_residual_is_added_to_a_norm(ops) -> None:
+    rng = np.random.default_rng(3)
+    x, residual, w = (rng.standard_normal(shape, np.float32) for shape in ((3, 37), (3, 37), 37))
+    made = ops.rms_norm(tensor(ops, x), ops.vector(w), 1e-6, residual=tensor(ops, residual))
+    assert same_bits(ops.host(made), PlainOps().rms_norm(x, w, 1e-6) + residual)
 
 
 def test_rms_norm_over_heads_is_the_norm_of_each_head(ops) -> None:
@@ -195,8 +229,10 @@ def test_an_encoding_without_a_kernel_is_refused_by_name(ops) -> None:
 
 def test_embedding_rows_are_the_reference_decode(ops) -> None:
     data = GOLDEN["linear/Q4_1"][0]["w"]
-    made = ops.host(ops.embed(ops.matrix(weight("Q4_1", data)), [3, 0, 3]))
-    assert same_bits(made, weights.get("Q4_1").decode(data)[[3, 0, 3]])
+    rows = weights.get("Q4_1").decode(data)[[3, 0, 3]]
+    table = ops.matrix(weight("Q4_1", data))
+    assert same_bits(ops.host(ops.embed(table, [3, 0, 3])), rows)
+    assert same_bits(ops.host(ops.embed(table, [3, 0, 3], scale=33.3)), rows * np.float32(33.3))
 
 
 def test_buffers_are_used_again() -> None:

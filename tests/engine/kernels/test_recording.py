@@ -25,9 +25,9 @@ def ops() -> Iterator[NativeOps]:
     made.close()
 
 
-@pytest.fixture
-def model(ops: NativeOps, tmp_path: Path) -> Model:
-    write_gguf(tmp_path / "tiny.gguf", tiny("qwen3", tie_word_embeddings=True), "Q8_0")
+@pytest.fixture(params=["qwen3", "gemma2", "phi3"])
+def model(ops: NativeOps, tmp_path: Path, request: pytest.FixtureRequest) -> Model:
+    write_gguf(tmp_path / "tiny.gguf", tiny(request.param, tie_word_embeddings=True), "Q8_0")
     return load_model(tmp_path / "tiny.gguf", ops)
 
 

@@ -15,7 +15,7 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_
 from engine.errors import NumericsError
 from engine.kernels.ops import AttentionSpec, CacheSpec, Rotary, Weight
 from engine.kernels.reference import ReferenceOps
-from engine.models.rotary import inverse_frequencies, rotary_table
+from engine.models.rotary import Turn, inverse_frequencies
 from tests.engine.kernels.cases import golden
 
 
@@ -56,14 +56,33 @@ def test_linear_adds_bias_and_residual() -> None:
     np.testing.assert_array_equal(first, second)
 
 
-def test_gated_silu_is_its_formula() -> None:
+def test_a_gate_is_its_formula() -> None:
     ops = ReferenceOps("float64")
     gate, gate_values = packed(draw(1, 6, 32).numpy(), "F32")
     up, up_values = packed(draw(2, 6, 32).numpy(), "F32")
     x = draw(3, 4, 32).double()
     g, u = x.numpy() @ gate_values.T.astype(np.float64), x.numpy() @ up_values.T.astype(np.float64)
-    np.testing.assert_allclose(
-        ops.gated_silu(x, ops.matrix(gate), ops.matrix(up)), g / (1 + np.exp(-g)) * u, rtol=1e-12
+    c = math.sqrt(2 / math.pi)
+    formulas = {
+        "silu": g / (1 + np.exp(-g)),
+        "gelu_tanh": 0.5 * g * (1 + np.tanh(c * (g + 0.044715 * g**3))),
+        "gelu_erf": 0.5 * g * (1 + np.vectorize(math.erf)(g / math.sqrt(2))),
+    }
+    for activation, formula in formulas.items():
+        made = ops.gated(x, ops.matrix(gate), ops.matrix(up), activation)
+        np.testing.assert_allclose(made, formula * u, rtol=1e-9, err_msg=activation)
+
+
+def test_scales_residuals_and_caps_are_their_formulas() -> None:
+    ops = ReferenceOps("float64")
+    handle = ops.matrix(packed(draw(1, 6, 32).numpy(), "F32")[0])
+    x, residual = draw(2, 4, 32).double(), draw(3, 4, 6).double()
+    torch.testing.assert_close(ops.embed(handle, [2], scale=5.0), 5 * ops.embed(handle, [2]))
+    made = ops.linear(x, handle, residual=residual, softcap=2.0)
+    torch.testing.assert_close(made, 2 * torch.tanh((ops.linear(x, handle) + residual) / 2))
+    weight = ops.vector(np.ones(6, np.float32))
+    torch.testing.assert_close(
+        ops.rms_norm(residual, weight, 1e-5, residual=residual), ops.rms_norm(residual, weight, 1e-5) + residual
     )
 
 
@@ -80,7 +99,7 @@ def test_rms_norm_agrees_with_transformers_over_rows_and_over_heads() -> None:
 
 def test_rotary_in_halves_agrees_with_transformers() -> None:
     ops = ReferenceOps()
-    table = rotary_table(inverse_frequencies(10000.0, 16), 12, "halves")
+    table = Turn(inverse_frequencies(10000.0, 16), "halves").table(12)
     x = draw(1, 4, 3 * 16)
     cos, sin = (torch.tensor(np.concatenate([half, half], axis=-1)[5:9])[None] for half in (table.cos, table.sin))
     heads = x.view(1, 4, 3, 16).transpose(1, 2)
@@ -90,7 +109,7 @@ def test_rotary_in_halves_agrees_with_transformers() -> None:
 
 def test_interleaved_rotary_multiplies_complex_numbers() -> None:
     ops = ReferenceOps("float64")
-    table = rotary_table(inverse_frequencies(10000.0, 16), 12, "interleaved")
+    table = Turn(inverse_frequencies(10000.0, 16), "interleaved").table(12)
     x = draw(1, 4, 3 * 16).double()
     turns = torch.tensor(table.cos[5:9] + 1j * table.sin[5:9].astype(np.complex128))
     expected = torch.view_as_real(torch.view_as_complex(x.view(4, 3, 8, 2)) * turns[:, None]).reshape(4, 48)
@@ -100,7 +119,7 @@ def test_interleaved_rotary_multiplies_complex_numbers() -> None:
 @pytest.mark.parametrize("style", ["halves", "interleaved"])
 def test_elements_past_the_rotary_dimensions_stay(style: str) -> None:
     ops = ReferenceOps()
-    narrow = rotary_table(inverse_frequencies(10000.0, 8), 12, style)
+    narrow = Turn(inverse_frequencies(10000.0, 8), style).table(12)
     x = draw(1, 4, 2 * 16)
     turned = ops.rotary(x, 2, narrow, 3).view(4, 2, 16)
     heads = x.view(4, 2, 16)

@@ -63,6 +63,22 @@ def test_bytes_come_as_the_gguf_package_reads_them(index: TensorIndex, open_stor
     assert store.bytes_read == store.total == meter.use().weights == sum(t.n_bytes for t in oracle.values())
 
 
+def test_parts_of_a_tensor_share_its_bytes_which_are_read_once(
+    index: TensorIndex, open_store: Callable[..., WeightStore]
+) -> None:
+    ops, meter = RecordingOps(), Meter()
+    store = open_store(ops, meter)
+    first, second, third = store.parts("output.weight", (100, 96, 64), HIDDEN)
+    whole = store.matrix("output.weight", 260, HIDDEN).weight.data
+    assert store.parts("output.weight", (100, 160), HIDDEN)[0] is first
+    assert [len(given.data) for given in ops.given] == [given.rows for given in ops.given] == [100, 96, 64, 260, 160]
+    np.testing.assert_array_equal(np.concatenate([part.weight.data for part in (first, second, third)]), whole)
+    assert all(np.shares_memory(given.data, whole) for given in ops.given)
+    assert store.bytes_read == meter.use().weights == index.tensors["output.weight"].nbytes
+    with pytest.raises(ModelFileError, match=r"output\.weight .* has the shape"):
+        store.parts("output.weight", (100, 161), HIDDEN)
+
+
 def test_a_tensor_asked_for_twice_is_read_once(index: TensorIndex, open_store: Callable[..., WeightStore]) -> None:
     meter = Meter()
     store = open_store(meter=meter)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -21,6 +22,7 @@ from engine.memory.store import WeightStore
 from engine.models.config import Config
 from engine.models.decoder import Decoder
 from engine.models.metadata import Metadata
+from engine.models.scaling import Scaling
 from tests.tiny import load_model, tiny, write_gguf
 
 ARCHITECTURES = sorted(models.ARCHITECTURES)
@@ -71,6 +73,11 @@ DAMAGED = [
     ("rope.scaling.factor", math.nan),
     ("rope.scaling.type", 1),
     ("rope.scaling.attn_factor", math.nan),
+    ("rope.scaling.attn_factor", 0.0),
+    ("rope.scaling.original_context_length", 0),
+    ("rope.scaling.yarn_beta_fast", 0.0),
+    ("rope.scaling.yarn_beta_slow", "1"),
+    ("rope.freq_base", 1.0),
     ("pooling_type", -1),
     ("pooling_type", "mean"),
     ("attention.causal", 0),
@@ -87,9 +94,7 @@ DAMAGED = [
 
 UNSUPPORTED = [
     ("expert_count", 8, "mixture of experts"),
-    ("rope.scaling.type", "yarn", "yarn"),
-    ("rope.scaling.type", "longrope", "longrope"),
-    ("rope.scaling.attn_factor", 1.2, "attn_factor"),
+    ("rope.scaling.type", "dynamic", "known: none, linear, yarn, longrope"),
     ("pooling_type", 3, "embeddings"),
     ("attention.causal", False, "embeddings"),
     ("attention.head_count_kv", [1, 2], "layer to layer"),
@@ -147,7 +152,7 @@ def test_what_a_file_may_leave_out_has_the_defaults_of_llama_cpp() -> None:
         value_dim=16,
         rotary_dim=16,
         rope_theta=10000.0,
-        rope_factor=1.0,
+        scaling=Scaling("linear", 1.0, 1.0, original_context=64, beta_fast=32.0, beta_slow=1.0),
         eps=1e-5,
         vocabulary=96,
     )
@@ -179,16 +184,39 @@ def test_a_variant_that_is_not_known_is_refused_by_name(key: str, value: object,
     assert is_one_clear_sentence(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("architecture", "key", "value"),
+    [
+        ("phi3", "attention.sliding_window", -1),
+        ("phi3", "attention.sliding_window", 2**40),
+        ("gemma2", "attention.sliding_window", 0),
+        ("gemma2", "attn_logit_softcapping", 0.0),
+        ("gemma2", "final_logit_softcapping", math.nan),
+        ("gemma3", "attention.sliding_window", "512"),
+        ("gemma3", "final_logit_softcapping", -30.0),
+        ("gemma3", "rope.freq_base_swa", 0.0),
+    ],
+)
+def test_a_number_of_one_family_that_cannot_be_true_is_named(
+    architecture: str, key: str, value: object, tmp_path: Path
+) -> None:
+    write_gguf(tmp_path / "tiny.gguf", tiny(architecture))
+    with pytest.raises(ModelFileError, match=re.escape(f"{architecture}.{key} ")) as caught:
+        build(read(tmp_path / "tiny.gguf"), {key: value})
+    assert is_one_clear_sentence(caught.value)
+
+
 def test_random_metadata_gives_a_config_or_a_typed_error() -> None:
     draws = np.random.default_rng(9)
     values = [0, 1, 2, 3, -1, 2**31, 2**64, 0.5, math.nan, -math.inf, "", "x" * 10**5, True, None, [], [1, 2], [[]]]
-    keys = [*LEAST, "attention.head_count_kv", "attention.key_length", "rope.scaling.type"]
+    keys = [*LEAST, "attention.head_count_kv", "attention.key_length", "rope.scaling.type", "rope.scaling.factor"]
     refused = 0
     for _ in range(2000):
         changes = {keys[draws.integers(len(keys))]: values[draws.integers(len(values))] for _ in range(2)}
         try:
             read_back = config(changes)
             assert read_back.n_heads * read_back.key_dim <= 2**24
+            assert np.isfinite(read_back.scaling.frequencies(read_back.rope_theta, read_back.rotary_dim)).all()
         except MillstreamError as error:
             refused += 1
             assert is_one_clear_sentence(error)
@@ -201,10 +229,27 @@ def test_heads_need_not_split_the_width_where_the_file_gives_their_own() -> None
 
 
 def test_linear_scaling_is_the_default_kind_and_an_older_key_gives_its_factor() -> None:
-    assert config({"rope.scaling.factor": 4.0}).rope_factor == 4.0
-    assert config({"rope.scale_linear": 2.0}).rope_factor == 2.0
-    assert config({"rope.scale_linear": 2.0, "rope.scaling.factor": 4.0}).rope_factor == 4.0
-    assert config({"rope.scaling.type": "none", "rope.scaling.factor": 4.0}).rope_factor == 1.0
+    assert config({"rope.scaling.factor": 4.0}).scaling.factor == 4.0
+    assert config({"rope.scale_linear": 2.0}).scaling.factor == 2.0
+    assert config({"rope.scale_linear": 2.0, "rope.scaling.factor": 4.0}).scaling.factor == 4.0
+    assert config({"rope.scaling.type": "none", "rope.scaling.factor": 4.0}).scaling.factor == 1.0
+
+
+def test_yarn_lengthens_queries_and_keys_unless_the_file_says_by_how_much() -> None:
+    yarn = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0}
+    assert config(yarn).scaling.amplitude == 0.1 * math.log(4) + 1
+    assert config(yarn | {"rope.scaling.yarn_attn_factor": 0.5}).scaling.amplitude == 0.5
+    own = {"rope.scaling.yarn_attn_factor": 0.5, "rope.scaling.attn_factor": 3.0}
+    assert config(yarn | own).scaling.amplitude == 1.5
+    assert config(own).scaling.amplitude == 3.0
+
+
+@pytest.mark.parametrize(("key", "value"), [("yarn_ext_factor", 0.5), ("yarn_log_multiplier", 0.1)])
+def test_a_variant_of_yarn_that_is_not_known_is_refused_by_name(key: str, value: float) -> None:
+    key = f"rope.scaling.{key}"
+    with pytest.raises(UnsupportedModelError, match=f"qwen3.{key} is {value}") as caught:
+        config({"rope.scaling.type": "yarn", key: value})
+    assert is_one_clear_sentence(caught.value)
 
 
 def test_the_token_list_says_how_many_rows_the_embedding_has() -> None:
@@ -212,7 +257,7 @@ def test_the_token_list_says_how_many_rows_the_embedding_has() -> None:
 
 
 def test_an_unknown_architecture_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UnsupportedModelError, match=r"'mamba'.* known: llama, qwen3\."):
+    with pytest.raises(UnsupportedModelError, match=rf"'mamba'.* known: {', '.join(ARCHITECTURES)}\."):
         models.find({"general.architecture": "mamba"})
 
 
@@ -236,6 +281,8 @@ def test_metadata_without_an_architecture_is_refused() -> None:
 def test_a_tensor_that_the_metadata_contradicts_is_named(
     index: TensorIndex, changes: dict[str, object], tensor: str
 ) -> None:
+    if tensor not in index.tensors and tensor != "blk.2.attn_norm.weight":
+        tensor = re.sub("attn_[qkv]", "attn_qkv", tensor).replace("ffn_gate", "ffn_up")  # they are fused
     with pytest.raises(ModelFileError, match=tensor):
         build(index, changes)
 
@@ -258,6 +305,10 @@ def test_a_tensor_of_another_shape_is_named(index: TensorIndex) -> None:
     ["blk.1.attn_qkv.weight", "blk.0.attn_q.scale", "blk.1.ffn_down.scale", "blk.0.ffn_gate.bias"],
 )
 def test_a_tensor_that_would_change_the_answer_is_refused_rather_than_left_out(index: TensorIndex, tensor: str) -> None:
+    if "blk.0.attn_q.weight" not in index.tensors:
+        tensor = {"blk.1.attn_qkv.weight": "blk.1.attn_qkv.bias", "blk.0.attn_q.scale": "blk.0.ffn_up.scale"}.get(
+            tensor, tensor
+        )
     info = next(iter(index.tensors.values()))
     with pytest.raises(UnsupportedModelError, match=tensor) as caught:
         build(index, tensors=dict(index.tensors) | {tensor: info})
@@ -267,7 +318,8 @@ def test_a_tensor_that_would_change_the_answer_is_refused_rather_than_left_out(i
 def test_a_long_context_claimed_by_the_file_costs_only_what_is_asked_for(index: TensorIndex) -> None:
     model = build(index, {"context_length": 2**31}, context=8)
     assert model.context_length == 8
-    assert model.rotary.cos.shape == model.rotary.sin.shape == (8, 8)
+    tables = [table for table in model.rotary if table is not None]
+    assert tables and all(table.cos.shape == table.sin.shape == (8, 8) for table in tables)
 
 
 def test_the_context_is_at_most_what_the_file_claims(index: TensorIndex) -> None:
@@ -279,20 +331,51 @@ def test_a_context_of_nothing_is_refused(index: TensorIndex) -> None:
         build(index, context=0)
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
-def test_a_rotary_divisor_that_is_no_positive_number_is_refused(value: float, tmp_path: Path) -> None:
-    scaling = {
+SCALINGS = {
+    "rope_freqs.weight": {
         "rope_type": "llama3",
-        "rope_theta": 10000.0,
         "factor": 8.0,
         "low_freq_factor": 1.0,
         "high_freq_factor": 4.0,
         "original_max_position_embeddings": 32,
-    }
+    },
+    "rope_factors_long.weight": {
+        "rope_type": "longrope",
+        "long_factor": [2.0] * 8,
+        "short_factor": [1.0] * 8,
+        "original_max_position_embeddings": 32,
+    },
+}
+"""Scalings by the tensor that has their divisors."""
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
+@pytest.mark.parametrize("tensor", SCALINGS)
+def test_a_rotary_divisor_that_is_no_positive_number_is_refused(tensor: str, value: float, tmp_path: Path) -> None:
     path = tmp_path / "tiny.gguf"
-    write_gguf(path, tiny("llama", rope_parameters=scaling))
+    write_gguf(path, tiny("llama", rope_parameters={"rope_theta": 10000.0} | SCALINGS[tensor]))
     with open(path, "r+b") as file:
-        file.seek(read(path).tensors["rope_freqs.weight"].offset)
+        file.seek(read(path).tensors[tensor].offset)
         file.write(np.float32(value).tobytes())
-    with pytest.raises(ModelFileError, match=r"rope_freqs\.weight"):
+    with pytest.raises(ModelFileError, match=tensor) as caught:
         load_model(path, PlainOps())
+    assert is_one_clear_sentence(caught.value)
+
+
+def test_longrope_without_its_divisors_is_refused(index: TensorIndex) -> None:
+    key = "rope.scaling.type"
+    with pytest.raises(ModelFileError, match=r"no tensor rope_factors_short\.weight"):
+        build(index, {key: "longrope"})
+
+
+def test_longrope_goes_by_the_context_that_is_kept(tmp_path: Path) -> None:
+    write_gguf(
+        tmp_path / "tiny.gguf",
+        tiny("llama", rope_parameters={"rope_theta": 10000.0} | SCALINGS["rope_factors_long.weight"]),
+    )
+    index = read(tmp_path / "tiny.gguf")
+    amplitude = float(np.float32(math.sqrt(1 + math.log(2) / math.log(32))))
+    for context, divisor in ((8, 1.0), (32, 1.0), (33, 2.0), (10**6, 2.0)):
+        table = build(index, context=context).rotary[0]
+        assert table is not None
+        assert table.cos[3, 0] == np.float32(amplitude * math.cos(3 / divisor)), context

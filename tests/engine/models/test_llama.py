@@ -12,7 +12,7 @@ from bench.accuracy import teacher_forced
 from engine.kernels.reference import ReferenceOps
 from tests.engine.devices import CONTRACT, DEVICES
 from tests.engine.models.judge import ENCODINGS, TOKENS, check, transformers_logits
-from tests.tiny import load_model, tiny, write_gguf
+from tests.tiny import CONTEXT, load_model, tiny, write_gguf
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -22,6 +22,15 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
 }
+
+
+def longrope(original: int) -> dict[str, object]:
+    """LongRoPE of a model that was first trained on so many positions."""
+    lists = {"long_factor": [1.0, 1.5, 2, 3, 4, 6, 8, 9], "short_factor": [1.0, 1, 1.1, 1.1, 1.2, 1.3, 1.4, 2]}
+    return {"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": original} | lists
+
+
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16}
 SHAPES = {
     "grouped heads": {},
     "as many key heads as query heads": {"num_key_value_heads": 4},
@@ -34,6 +43,12 @@ SHAPES = {
     "rope theta": {"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}},
     "llama 3 rope": {"rope_parameters": LLAMA3},
     "linear rope": {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}},
+    "yarn": {"rope_parameters": YARN},
+    "yarn with its own numbers": {
+        "rope_parameters": YARN | {"attention_factor": 0.8, "beta_fast": 3.0, "beta_slow": 0.25}
+    },
+    "longrope past its first length": {"rope_parameters": longrope(32)},
+    "longrope within its first length": {"rope_parameters": longrope(CONTEXT)},
     "attention bias": {"attention_bias": True},
 }
 

@@ -22,6 +22,14 @@ SHAPES = {
     "one layer": {"num_hidden_layers": 1, "hidden_size": 32, "intermediate_size": 32},
     "rope theta": {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}},
     "linear rope": {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e6, "factor": 4.0}},
+    "yarn": {
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 1e6,
+            "factor": 2.0,
+            "original_max_position_embeddings": 32,
+        }
+    },
     "attention bias": {"attention_bias": True},
 }
 

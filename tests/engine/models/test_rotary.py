@@ -9,11 +9,11 @@ import torch
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from engine.models.rotary import inverse_frequencies, rotary_table
+from engine.models.rotary import Turn, inverse_frequencies
 
 
 def test_every_entry_is_the_float64_value_rounded_once() -> None:
-    table = rotary_table(inverse_frequencies(10000.0, 64), 1000, "interleaved")
+    table = Turn(inverse_frequencies(10000.0, 64), "interleaved").table(1000)
     assert table.cos.shape == table.sin.shape == (1000, 32)
     assert table.cos.dtype == table.sin.dtype == np.float32
     for position, i in [(0, 0), (1, 0), (999, 0), (999, 31), (517, 13)]:
@@ -25,7 +25,7 @@ def test_every_entry_is_the_float64_value_rounded_once() -> None:
 def test_tables_agree_with_transformers() -> None:
     config = LlamaConfig(hidden_size=64, num_attention_heads=2, max_position_embeddings=128)
     cos, sin = LlamaRotaryEmbedding(config)(torch.zeros(1, 128, 64), torch.arange(128)[None])
-    table = rotary_table(inverse_frequencies(10000.0, 32), 128, "halves")
+    table = Turn(inverse_frequencies(10000.0, 32), "halves").table(128)
     # Transformers takes angles in float32: half a unit in the last place of 127 radians.
     np.testing.assert_allclose(table.cos, cos[0, :, :16].numpy(), rtol=0, atol=127 * 2**-23)
     np.testing.assert_allclose(table.sin, sin[0, :, :16].numpy(), rtol=0, atol=127 * 2**-23)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
     return Tokenizer.from_metadata(sentencepiece(space_prefix=request.param == "sentencepiece"))
 
 
-def pieces(tokenizer: Tokenizer, ids: list[int], **options: bool) -> list[str]:
+def pieces(tokenizer: Tokenizer, ids: list[int], **options: Any) -> list[str]:
     stream = Detokenizer(tokenizer, **options)
     return [*(stream.push(token_id) for token_id in ids), stream.flush()]
 
@@ -76,6 +77,12 @@ def test_special_tokens_are_left_out_and_do_not_count_as_the_beginning() -> None
     ids = [1, *tokenizer.encode("the", parse_special=False, add_bos=False), 2]
     assert "".join(pieces(tokenizer, ids)) == "the"
     assert "".join(pieces(tokenizer, ids, skip_special=False)) == "<s> the</s>"
+
+
+def test_a_special_token_that_is_kept_is_text() -> None:
+    tokenizer = Tokenizer.from_metadata(sentencepiece())
+    ids = [1, *tokenizer.encode("the", parse_special=False, add_bos=False), 1, 2]
+    assert "".join(pieces(tokenizer, ids, keep=("</s>", "<none>"))) == "the</s>"
 
 
 def test_an_id_outside_the_vocabulary_is_refused(tokenizer: Tokenizer) -> None:

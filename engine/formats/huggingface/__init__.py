@@ -1,0 +1,9 @@
+"""What a Hugging Face checkpoint says, in the engine's words: the names and keys of GGUF, at a GGUF file's precision.
+
+So `engine.models` and `engine.text` read one kind of metadata, and both forms of a model give the same bits.
+"""
+
+from engine.formats.huggingface.configuration import Configuration
+from engine.formats.huggingface.translate import translate
+
+__all__ = ["Configuration", "translate"]

@@ -1,0 +1,79 @@
+"""The families of checkpoints that are read: the architecture of each, and how its tensors are named in GGUF.
+
+Names on the left are those of Transformers' classes, names on the right those of the GGUF specification.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+_LAYER: Final = re.compile(r"model\.layers\.(0|[1-9][0-9]{0,4})\.(.+)\.(weight|bias)")
+
+_WHOLE: Final = {
+    "model.embed_tokens.weight": "token_embd.weight",
+    "model.norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight",
+}
+_BLOCK: Final = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+_HEAD_NORMS: Final = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
+
+
+@dataclass(frozen=True)
+class Family:
+    """`modules` names the parts of a layer. `split` maps those whose heads lie split (`TensorInfo.split_heads`) to the
+    key of config.json that counts the heads. `ignored` ends the names of tensors that the model works out anew. `tied`:
+    the head is the embedding unless the file says otherwise. The last of `still` layers has no rotary positions; 0
+    where all have.
+    """
+
+    architecture: str
+    modules: Mapping[str, str]
+    split: Mapping[str, str] = field(default_factory=dict)
+    ignored: str = ".rotary_emb.inv_freq"
+    tied: bool = False
+    still: int = 0
+
+    def gguf_name(self, name: str) -> str | None:
+        """The name of a tensor in GGUF; `None` for one that is not known."""
+        if name in _WHOLE:
+            return _WHOLE[name]
+        layer = _LAYER.fullmatch(name)
+        if layer is None or layer[2] not in self.modules:
+            return None
+        return f"blk.{layer[1]}.{self.modules[layer[2]]}.{layer[3]}"
+
+    def heads_key(self, name: str) -> str | None:
+        """The key that counts the heads of a tensor whose heads lie split; `None` for all others."""
+        layer = _LAYER.fullmatch(name)
+        return self.split.get(layer[2]) if layer else None
+
+
+# Transformers turns row i of a head with row i + d/2; in GGUF, where llama.cpp's converter reorders the rows of these
+# families (`LlamaModel.permute`), row 2i turns with 2i + 1.
+_SPLIT: Final = {"self_attn.q_proj": "num_attention_heads", "self_attn.k_proj": "num_key_value_heads"}
+_LLAMA: Final = Family("llama", _BLOCK, _SPLIT)
+
+FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
+    {
+        "LlamaForCausalLM": _LLAMA,
+        "MistralForCausalLM": _LLAMA,
+        "Qwen2ForCausalLM": Family("qwen2", _BLOCK),
+        "Qwen3ForCausalLM": Family("qwen3", _BLOCK | _HEAD_NORMS),
+        "SmolLM3ForCausalLM": Family("smollm3", _BLOCK, _SPLIT, tied=True, still=4),
+    }
+)
+"""By what `architectures` in config.json names."""

@@ -1,0 +1,71 @@
+"""What the terminal shows beside an answer."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from app.console import Thoughts, note_cut
+from engine import Finished, Timings, Usage
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def at_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Not a fixture: pytest gives each phase of a test a standard error of its own."""
+    made = Terminal()
+    monkeypatch.setattr("sys.stderr", made)
+    return made
+
+
+def finished(reason: str, *, in_reasoning: bool) -> Finished:
+    return Finished(reason, Usage(3, 0, 7), Timings(0, 0, 0, 0, 0), in_reasoning)
+
+
+def test_reasoning_is_dimmed_beside_the_answer_and_ends_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = at_terminal(monkeypatch)
+    thoughts = Thoughts()
+    thoughts.show("first")
+    thoughts.show(", then")
+    thoughts.close()
+    thoughts.close()
+    assert terminal.getvalue() == "\x1b[2mfirst, then\x1b[0m\n\n"
+
+
+def test_without_reasoning_nothing_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = at_terminal(monkeypatch)
+    thoughts = Thoughts()
+    thoughts.show("")
+    thoughts.close()
+    assert terminal.getvalue() == ""
+
+
+def test_reasoning_does_not_reach_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = io.StringIO()
+    monkeypatch.setattr("sys.stderr", pipe)
+    thoughts = Thoughts()
+    thoughts.show("first")
+    thoughts.close()
+    assert pipe.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("reason", "in_reasoning", "said"),
+    [
+        ("length", True, "[stopped inside its reasoning at 7 tokens]\n"),
+        ("length", False, "[stopped at 7 tokens]\n"),
+        ("stop", True, "[ended inside its reasoning, without an answer]\n"),
+        ("stop", False, ""),
+        ("cancelled", True, ""),
+    ],
+)
+def test_a_reply_that_ends_inside_its_reasoning_says_so(
+    monkeypatch: pytest.MonkeyPatch, reason: str, in_reasoning: bool, said: str
+) -> None:
+    terminal = at_terminal(monkeypatch)
+    note_cut(finished(reason, in_reasoning=in_reasoning))
+    assert terminal.getvalue() == said
