@@ -17,8 +17,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from app.console import find_model
 from bench.oracle import transformers_model
-from engine import models
+from engine import MillstreamError, models
+from engine.checks import check_count
 from engine.formats.gguf import read
 from engine.formats.index import TensorIndex
 from engine.kernels.native import NativeOps
@@ -89,15 +91,19 @@ def transformers_logits(index: TensorIndex, tokens: Sequence[int]) -> np.ndarray
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path)
+    parser.add_argument("model", help="a file, a name in the library, or starter")
     parser.add_argument("--ops", choices=OPS, default="native")
     parser.add_argument("--kv", choices=CACHE_KINDS, default="f16")
     parser.add_argument("--tokens", type=int, default=512)
     arguments = parser.parse_args()
-    index = read(arguments.model)
-    tokens = prose_tokens(index, arguments.tokens)
-    with closing(OPS[arguments.ops]()) as ops:
-        logits = engine_logits(index, ops, tokens, kv=arguments.kv)
+    try:
+        check_count("--tokens", arguments.tokens)
+        index = read(find_model(arguments.model))
+        tokens = prose_tokens(index, arguments.tokens)
+        with closing(OPS[arguments.ops]()) as ops:
+            logits = engine_logits(index, ops, tokens, kv=arguments.kv)
+    except MillstreamError as error:
+        raise SystemExit(f"bench.accuracy: {error}") from error
     result = compare(logits, transformers_logits(index, tokens))
     print(json.dumps({"ops": arguments.ops, "kv": arguments.kv} | result))
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from app.console import find_model
 from app.versus import Compared, Comparison, compare, our_command, peer_command, summary
 from engine import MillstreamError
+from engine.checks import check_count
 
 
 @dataclass(frozen=True)
@@ -75,12 +76,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--prompt-tokens", type=int, default=512)
     parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--limit", type=float, default=3600, help="seconds that one run may take")
+    parser.add_argument("--limit", type=int, default=3600, help="seconds that one run may take")
     arguments = parser.parse_args(argv)
     own = ["--threads", str(arguments.threads), "--tokens", str(arguments.tokens)]
     own += ["--prompt-tokens", str(arguments.prompt_tokens)]
     notes = []
     try:
+        for name in ("threads", "rounds", "prompt_tokens", "tokens", "limit"):
+            check_count(f"--{name.replace('_', '-')}", getattr(arguments, name))
         paths = [find_model(model).absolute() for model in arguments.models]
         print(HEADER.format(prompt=arguments.prompt_tokens), flush=True)
         for path in paths:

@@ -107,6 +107,7 @@ class Engine:
         try:
             with closing(WeightStore(index, ops, meter, progress=progress, cancel=cancel)) as store:
                 model = models.build(index.metadata, store, context=context)
+                store.require_all_used()
             engine = cls(index, tokenizer, model, ops, budgets, meter)
             engine.bytes_read = store.bytes_read
             return engine

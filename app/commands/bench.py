@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from app import options, versus
 from app.console import Progress, find_model, open_engine, write
-from engine import Budgets, SettingsError, human_bytes
+from engine import Budgets, SettingsError, describe, human_bytes
 from engine.checks import check_count
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ def _compare(arguments: argparse.Namespace, budgets: Budgets) -> int:
     if not 1 <= limit <= LONGEST:
         raise SettingsError(f"--limit must be from 1 to {LONGEST}, not {limit}.")
     path = find_model(arguments.model).absolute()
+    describe(path)  # a file that cannot run is refused before the peer has run for minutes
     peer = versus.peer_command(arguments.vs, path)
     ours = versus.our_command(path, _options(arguments, budgets))
     line = Progress()

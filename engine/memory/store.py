@@ -92,6 +92,18 @@ class WeightStore:
             self._vectors[name] = weights.get(info.encoding).decode(packed)[0]
         return self._vectors[name]
 
+    def require_all_used(self) -> None:
+        """Raises ModelFileError where the file has a layer's tensor that nobody asked for: without it the model would
+        be another one."""
+        used = {name for name, _, _ in self._matrices} | self._vectors.keys()
+        unused = sorted(name for name in self._index.tensors if name.startswith("blk.") and name not in used)
+        if unused:
+            more = f" and {len(unused) - 1} more" if len(unused) > 1 else ""
+            raise ModelFileError(
+                f"{self._index.paths[0].name} holds {unused[0]}{more}, which its configuration has no use for: the "
+                "file is damaged, or it needs another version of Millstream."
+            )
+
     def close(self) -> None:
         """Close the files. A second call does nothing."""
         while self._files:

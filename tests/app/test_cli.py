@@ -570,3 +570,10 @@ def test_a_reader_that_goes_away_ends_a_run_quietly(starter: Path) -> None:
         process.stdout.close()
         assert process.wait(WAIT) == 141
         assert process.stderr.read() == b""
+
+
+def test_bench_looks_at_the_file_before_it_runs_the_peer(millstream: Program, tmp_path: Path) -> None:
+    (tmp_path / "empty.gguf").touch()
+    told = refusal(millstream("bench", str(tmp_path / "empty.gguf"), "--vs", f"touch {tmp_path / 'ran'}"))
+    assert "empty.gguf is empty" in told
+    assert not (tmp_path / "ran").exists()

@@ -405,3 +405,13 @@ def test_every_public_name_is_there() -> None:
     assert face.Event and face.Role and face.FinishReason
     with pytest.raises(AttributeError):
         face.__getattr__("nothing")
+
+
+def test_a_file_with_a_layer_that_its_configuration_does_not_count_is_refused(model: Path, tmp_path: Path) -> None:
+    data = bytearray(model.read_bytes())
+    at = data.index(b"llama.block_count") + len(b"llama.block_count") + 4  # after the value's type
+    assert int.from_bytes(data[at : at + 4], "little") > 1
+    data[at : at + 4] = (1).to_bytes(4, "little")
+    (tmp_path / "half.gguf").write_bytes(data)
+    with pytest.raises(ModelFileError, match=r"half\.gguf holds blk\.1\..* and \d+ more, which its configuration has"):
+        Engine.load(tmp_path / "half.gguf")

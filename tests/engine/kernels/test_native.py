@@ -102,6 +102,39 @@ def test_every_encoding_gives_the_twins_bits_at_every_width(ops, name) -> None:
             assert same_bits(ops.host(ops.linear(tensor(ops, x), ours)), PlainOps().linear(x, twin)), (blocks, n)
 
 
+def uniform_rows(name: str, byte: int) -> np.ndarray | None:
+    """Nine rows of equal bytes but for scales that would not be finite or not tell; None where that is not enough."""
+    encoding = weights.get(name)
+    for first, last in ((0, 0), (2, 0), (4, 0), (0, 2), (0, 4)):
+        block = np.full(encoding.block_bytes, byte, np.uint8)
+        for part in (block[:first], block[block.size - last :]):
+            part.view(np.float16)[:] = 0.01
+        with np.errstate(all="ignore"):
+            decoded = encoding.decode(block[None])
+        if np.isfinite(decoded).all() and decoded.any():
+            return np.tile(block, (9, 9))
+    return None
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_the_largest_codes_and_activations_do_not_overflow(ops, name) -> None:
+    columns = 9 * weights.get(name).block
+    x = np.ones((4, columns), np.float32)
+    x[1] = -1
+    x[2, np.arange(columns) % 32 > 0] = 32384 / 32512  # codes of -128 + 256 * 127
+    x[3, np.arange(columns) % 32 > 0] = -32385 / 32512  # codes of 127 - 256 * 127
+    tried = 0
+    for byte in (0x00, 0x77, 0x88, 0xFF):
+        rows = uniform_rows(name, byte)
+        if rows is not None:
+            tried += 1
+            packed = weight(name, rows)
+            matrix, expected = ops.matrix(packed), PlainOps().linear(x, PlainOps().matrix(packed))
+            for part in (slice(0, 4), slice(0, 3), slice(3, 4)):
+                assert same_bits(ops.host(ops.linear(tensor(ops, x[part]), matrix)), expected[part]), (byte, part)
+    assert tried >= 2
+
+
 @pytest.mark.parametrize("name", ["Q4_1", "Q8_0", "F16"])
 @pytest.mark.parametrize("n", [1, 3, 4, 8, 13])
 def test_fused_linears_are_their_parts(ops, name, n) -> None:
@@ -177,6 +210,23 @@ def test_rms_norm_over_heads_is_the_norm_of_each_head(ops) -> None:
     x = np.random.default_rng(0).standard_normal((3, 4 * 16), np.float32)
     w = np.linspace(0.5, 2, 16, dtype=np.float32)
     assert same_bits(ops.host(ops.rms_norm(tensor(ops, x), ops.vector(w), 1e-6)), PlainOps().rms_norm(x, w, 1e-6))
+
+
+def test_subnormals_are_kept_where_the_calling_thread_flushes_them() -> None:
+    torch = pytest.importorskip("torch")
+    x, w = np.full((64, 1024), 1e-30, np.float32), np.full(1024, 1e-12, np.float32)
+    expected = PlainOps().rms_norm(x, w, 1e-5)
+    assert 0 < expected.max() < np.finfo(np.float32).tiny
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor does not flush subnormals")
+    try:
+        ops = NativeOps(3)
+        made = ops.host(ops.rms_norm(tensor(ops, x), ops.vector(w), 1e-5)).copy()
+        still_flushed = not (x[0] * w).any()
+        ops.close()
+    finally:
+        torch.set_flush_denormal(False)
+    assert same_bits(made, expected) and still_flushed
 
 
 @pytest.mark.parametrize("style", ["interleaved", "halves"])
