@@ -6,7 +6,7 @@
 #include "millstream.h"
 
 INLINE f8 float_vector(int64_t encoding, const uint8_t *row, int64_t c) {
-    if (encoding == MS_F32) return (f8)i32_load((const int32_t *)(row + 4 * c));
+    if (encoding == MS_F32) return (f8)i32_load(row + 4 * c);
     if (encoding == MS_F16) return f8_from_half(row + 2 * c);
     return (f8)(__builtin_convertvector((u16x8)u8_load(row + 2 * c), i32x8) << 16);
 }

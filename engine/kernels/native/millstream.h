@@ -1,6 +1,7 @@
 /* The C interface of the native kernels. Every function follows CONTRACT.md to the bit.
  *
- * Activations are float32, row-major [n, width]. Pointers need no alignment. No function keeps a pointer after it returns.
+ * Activations are float32, row-major [n, width]. Weights need no alignment, other pointers that of their type. No function keeps a
+ * pointer after it returns.
  * Functions that take a pool split their work over its threads and return when all of it is done; one call at a time per pool.
  */
 #ifndef MILLSTREAM_H

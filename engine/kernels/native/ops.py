@@ -265,3 +265,4 @@ class NativeOps:
             )
         if status == NO_MEMORY:
             raise BudgetError("There was no memory left for this step; use a smaller chunk or a shorter context.")
+        assert status == 0, status

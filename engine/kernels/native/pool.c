@@ -73,7 +73,8 @@ static void set_controls(uint64_t bits) { (void)bits; }
 
 enum { SPINS = 4000, SLOTS = 4, MAX_THREADS = 256 };
 
-/* The ticket: number above bit 40, grains in 20 bits, next in 20 bits. Each thread overshoots `next` at most once a job. */
+/* The ticket: number above bit 40, grains in 20 bits, next in 20 bits. A thread overshoots `next` at most twice a job: once when it
+ * comes late from the job before, once when it comes for this one. */
 enum { FIELD = 20, MAX_GRAINS = (1 << FIELD) - 2 * MAX_THREADS };
 
 typedef struct {

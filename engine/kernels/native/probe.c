@@ -25,8 +25,8 @@ static void read_vectors(void *data, int64_t first, int64_t last, int thread) {
     const int64_t length = (last - first) / STREAMS;
     i32x8 mixed[STREAMS] = {0};
     for (int64_t i = 0; i < length; i++)
-        for (int s = 0; s < STREAMS; s++) mixed[s] ^= i32_load((const int32_t *)(job->data + (first + s * length + i) * 32));
-    for (int64_t i = first + STREAMS * length; i < last; i++) mixed[0] ^= i32_load((const int32_t *)(job->data + i * 32));
+        for (int s = 0; s < STREAMS; s++) mixed[s] ^= i32_load(job->data + (first + s * length + i) * 32);
+    for (int64_t i = first + STREAMS * length; i < last; i++) mixed[0] ^= i32_load(job->data + i * 32);
     for (int s = 1; s < STREAMS; s++) mixed[0] ^= mixed[s];
     atomic_fetch_xor(&job->mixed, folded(mixed[0]));
 }

@@ -12,9 +12,11 @@ enum { RUN = 32, OCTET = 8, RUN_SIZE = 64, OCTET_SIZE = 512 };
 /* Activation rows from which weights go through tiles, and rows that share a pass over a tile. */
 enum { TILE_FROM = 4, TOKENS = 8 };
 
-/* n rows of `runs` blocks. From TILE_FROM rows on, q lies by as many rows as share a pass, pairs of neighbours from all of them
- * together: [n / TOKENS][columns / 2][TOKENS][2], the last block as large as the others; below, row by row. s and sums have another eight elements, and `octets` another octet, for the runs past the last whole octet,
- * once for each of as many weight rows as an octet holds, the rest being 0. */
+/* n rows of `runs` blocks. Below TILE_FROM rows, q lies row by row; from there on by as many rows as share a pass, pairs of neighbours
+ * from all of them together: [n / TOKENS][columns / 2][TOKENS][2], the last block as large as the others.
+ *
+ * The runs past the last whole octet are there again, once for each of as many weight rows as an octet holds, the rest being 0: s and
+ * sums have another eight elements for them, `octets` another octet. */
 typedef struct {
     int16_t *q;
     float *s;        /* [n, stride] */

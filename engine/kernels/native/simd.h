@@ -34,7 +34,7 @@ INLINE f8 f8_load(const float *p) {
 }
 INLINE void f8_store(float *p, f8 v) { memcpy(p, &v, sizeof v); }
 INLINE f8 f8_set(float x) { return (f8){x, x, x, x, x, x, x, x}; }
-INLINE i32x8 i32_load(const int32_t *p) {
+INLINE i32x8 i32_load(const void *p) {
     i32x8 v;
     memcpy(&v, p, sizeof v);
     return v;
@@ -179,7 +179,8 @@ INLINE u8x32 u8_choose(const uint8_t table[16], u8x32 index) {
 #define BYTE_TOP 0
 #endif
 
-/* `bytes_dot` gives the products of 32 codes, by fours; `byte_sums` adds several calls up. With AVX2 they are kept as int16: the largest code times the number of calls is at most 127. */
+/* `bytes_dot` gives the products of 32 codes, by fours; `byte_sums` adds several calls up. With AVX2 they are kept as int16: the largest
+ * code times the number of calls is at most 127. */
 #if BYTE_TOP == 255
 typedef struct {
     i32x8 low, high;

@@ -11,8 +11,16 @@ Block = tuple[U8, int]
 """Memory and its address."""
 
 
+EXACT = 16
+"""Rows up to which a buffer has room for just so many; above, for the next power of two."""
+
+
 class Workspace:
-    """Free buffers by size. A step asks for the same sizes again and again, so nothing is allocated after the first."""
+    """Free buffers by size. A step asks for the same sizes again and again, so nothing is allocated after the first.
+
+    The last chunk of a prompt may have any number of rows. Its buffers are as large as if it had the next power of two
+    of them, so that all lengths together hold less than twice the memory of the longest.
+    """
 
     def __init__(self) -> None:
         self._free: dict[int, list[Block]] = {}
@@ -20,7 +28,7 @@ class Workspace:
 
     def take(self, n: int, width: int) -> NativeTensor:
         """Room for float32 [n, width], uninitialised."""
-        size = n * width * 4
+        size = (n if n <= EXACT else 1 << (n - 1).bit_length()) * width * 4
         free = self._free.setdefault(size, [])
         if free:
             return NativeTensor(free.pop(), n, width, free)

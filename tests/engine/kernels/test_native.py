@@ -297,6 +297,17 @@ def test_buffers_are_used_again() -> None:
     ops.close()
 
 
+def test_chunks_of_every_length_hold_less_than_twice_the_memory_of_the_longest() -> None:
+    ops = NativeOps(1)
+    w = ops.vector(np.ones(64, np.float32))
+    held = []
+    for n in range(128, 16, -1):
+        ops.rms_norm(tensor(ops, np.ones((n, 64), np.float32)), w, 1e-5)
+        held.append(ops.nbytes)
+    assert held[-1] < 2 * held[0]
+    ops.close()
+
+
 def test_a_view_keeps_its_owner_alive() -> None:
     ops = NativeOps(1)
     view = ops.last(tensor(ops, np.arange(6, dtype=np.float32).reshape(3, 2)), 1)
