@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,8 +17,8 @@ BUFFER = 256 << 20
 """Bytes that are read: far more than any last-level cache holds."""
 LEAST = 64 << 20
 """Bytes below which it would be a cache that is measured."""
-SECONDS = 0.15
-"""How long each of the two is tried. The middle try counts: the speeds that are held against it are means as well."""
+SECONDS = 0.1
+"""How long each of the two is tried. The first tries find threads asleep and cores shared, so that the best counts."""
 ROUNDS = 1 << 22
 """Rounds of multiply-adds in one try: some milliseconds, long beside the waking of a thread."""
 PAGE = 4096
@@ -27,7 +26,7 @@ PAGE = 4096
 
 @dataclass(frozen=True)
 class Floors:
-    """What all threads of an `Ops` do in a second when they do nothing else. `None` where memory is too short to tell.
+    """What all threads of an `Ops` together can do in a second at most. `None` where memory is too short to tell.
 
     `read_bandwidth` in bytes: loads from memory and nothing else. `multiply_adds` of int16 as the kernels do them,
     sixteen for each `i16_dot` of simd.h, in registers and nothing else.
@@ -50,7 +49,7 @@ def measure_floors(ops: Ops) -> Floors | None:
     if not pool:
         return None
     try:
-        return Floors(_read_bandwidth(lib, pool), _rate(lambda: multiply_adds(lib, pool, ROUNDS)[0]))
+        return Floors(_read_bandwidth(lib, pool), _best(lambda: multiply_adds(lib, pool, ROUNDS)[0]))
     finally:
         lib.ms_pool_free(pool)
 
@@ -83,16 +82,13 @@ def _read_bandwidth(lib: ctypes.CDLL, pool: int) -> float | None:
         read(lib, pool, buffer)
         return size
 
-    return _rate(pass_over)
+    return _best(pass_over)
 
 
-def _rate(work: Callable[[], int]) -> float:
-    """What `work` counts, a second, in the middle one of as many runs as there is time for."""
-    rates: list[float] = []
-    end = time.perf_counter() + SECONDS
-    work()  # finds threads asleep
-    while not rates or time.perf_counter() < end:
-        started = time.perf_counter()
+def _best(work: Callable[[], int]) -> float:
+    """The highest rate of what `work` counts, a second, of as many runs as there is time for."""
+    best, end = 0.0, time.perf_counter() + SECONDS
+    while (started := time.perf_counter()) < end:
         count = work()
-        rates.append(count / (time.perf_counter() - started))
-    return statistics.median(rates)
+        best = max(best, count / (time.perf_counter() - started))
+    return best
