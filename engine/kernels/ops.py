@@ -14,8 +14,11 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-Activation = Literal["silu", "gelu_tanh", "gelu_erf"]
-"""The function of a gate, by its name in CONTRACT.md."""
+Activation = Literal["silu", "gelu_tanh", "gelu_erf", "sigmoid", "relu_squared", "swiglu_clamped"]
+"""The function of a gate, by its name in CONTRACT.md, whose value multiplies what is gated.
+
+The clamped SwiGLU alone, with the numbers of GPT-OSS, is a function of both.
+"""
 
 Tensor = Any
 """An activation, owned by the `Ops` that made it: float32 [n, width]."""
@@ -153,6 +156,38 @@ class Ops(Protocol):
         """activation(x @ gateᵀ) · (x @ upᵀ)."""
         ...
 
+    def layer_norm(self, x: Tensor, weight: Handle, bias: Handle, eps: float) -> Tensor:
+        """(x − mean(x)) · (1 ÷ √(mean((x − mean(x))²) + eps)) · weight + bias over each row."""
+        ...
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        """x + y, of the same shape."""
+        ...
+
+    def scaled(self, x: Tensor, factor: float) -> Tensor:
+        """x · factor."""
+        ...
+
+    def activate(self, x: Tensor, activation: Activation) -> Tensor:
+        """activation(x), any but the clamped SwiGLU."""
+        ...
+
+    def gate(self, x: Tensor, y: Tensor, activation: Activation) -> Tensor:
+        """activation(x) · y: [n, w], [n, w · r] → [n, w · r], each element of x for a run of r elements of y."""
+        ...
+
+    def pick(self, x: Tensor, groups: int, start: int, stop: int) -> Tensor:
+        """Elements `start … stop - 1` of each of `groups` equal runs of a row: → [n, groups · (stop − start)]."""
+        ...
+
+    def spliced(self, x: Tensor, y: Tensor, groups: int) -> Tensor:
+        """Each of `groups` equal runs of a row of x followed by that of y: → [n, width of x + width of y]."""
+        ...
+
+    def folded(self, x: Tensor, rows: int) -> Tensor:
+        """So many consecutive rows as one: [n, w] → [n ÷ rows, w · rows]."""
+        ...
+
     def rotary(self, x: Tensor, n_heads: int, table: Rotary, start: int) -> Tensor:
         """x [n, n_heads · head_dim] with each head turned by its row's position."""
         ...
@@ -166,11 +201,13 @@ class Ops(Protocol):
         spec: AttentionSpec,
         start: int,
         sinks: Handle | None = None,
+        until: Sequence[int] | None = None,
     ) -> Tensor:
         """Store k and v at positions `start …`, then attend causally: → [n, n_heads · value_dim].
 
         q [n, n_heads · key_dim], k [n, n_kv_heads · key_dim], v [n, n_kv_heads · value_dim]; `sinks` [n_heads] is a
-        logit for each query head that takes its share of the weight but has no value. Raises NumericsError where a
+        logit for each query head that takes its share of the weight but has no value. With `until`, row i sees the
+        positions before `until[i]`, at least its own and at most those stored. Raises NumericsError where a
         key or a value does not fit into the cache's number format.
         """
         ...
@@ -181,6 +218,14 @@ class Ops(Protocol):
 
     def rows(self, x: Tensor, start: int, stop: int) -> Tensor:
         """Rows `start … stop - 1` of x."""
+        ...
+
+    def joined(self, parts: Sequence[Tensor]) -> Tensor:
+        """The rows of all parts, one part after the other. Not to be used in a pass that is recorded."""
+        ...
+
+    def tensor(self, values: npt.NDArray[np.float32]) -> Tensor:
+        """float32 [n, width] from the host. Not to be used in a pass that is recorded."""
         ...
 
     def host(self, x: Tensor) -> npt.NDArray[np.float32]:

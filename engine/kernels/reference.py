@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal
@@ -10,6 +10,7 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.nn import functional
 
 from engine import weights
 from engine.errors import NumericsError
@@ -19,6 +20,22 @@ from engine.kernels.ops import Activation, AttentionSpec, CacheSpec, LayerCache,
 Tensor = torch.Tensor
 FORMATS: Final = MappingProxyType({"f16": torch.float16, "f32": torch.float32})
 BLOCK: Final = 32
+ACTIVATIONS: Final[Mapping[Activation, Callable[[Tensor], Tensor]]] = MappingProxyType(
+    {
+        "silu": functional.silu,
+        "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+        "gelu_erf": functional.gelu,
+        "sigmoid": torch.sigmoid,
+        "relu_squared": lambda x: functional.relu(x).square(),
+    }
+)
+
+
+def _gated(gate: Tensor, up: Tensor, activation: Activation) -> Tensor:
+    if activation == "swiglu_clamped":
+        gate = gate.clamp(max=7.0)
+        return (up.clamp(-7.0, 7.0) + 1) * (gate * torch.sigmoid(1.702 * gate))
+    return ACTIVATIONS[activation](gate) * up
 
 
 @dataclass(frozen=True)
@@ -136,7 +153,7 @@ class ReferenceOps:
         residual: Tensor | None = None,
         softcap: float | None = None,
     ) -> Tensor:
-        y = torch.nn.functional.linear(x, weight.values, bias)
+        y = functional.linear(x, weight.values, bias)
         if residual is not None:
             y = y + residual
         return y if softcap is None else softcap * torch.tanh(y / softcap)
@@ -145,12 +162,31 @@ class ReferenceOps:
         return [self.linear(x, weight) for weight in weights]
 
     def gated(self, x: Tensor, gate: ReferenceMatrix, up: ReferenceMatrix, activation: Activation = "silu") -> Tensor:
-        y = self.linear(x, gate)
-        if activation == "silu":
-            y = torch.nn.functional.silu(y)
-        else:
-            y = torch.nn.functional.gelu(y, approximate="tanh" if activation == "gelu_tanh" else "none")
-        return y * self.linear(x, up)
+        return _gated(self.linear(x, gate), self.linear(x, up), activation)
+
+    def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+        return functional.layer_norm(x, (x.shape[1],), weight, bias, eps)
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        return x + y
+
+    def scaled(self, x: Tensor, factor: float) -> Tensor:
+        return x * factor
+
+    def activate(self, x: Tensor, activation: Activation) -> Tensor:
+        return ACTIVATIONS[activation](x)
+
+    def gate(self, x: Tensor, y: Tensor, activation: Activation) -> Tensor:
+        return _gated(x.repeat_interleave(y.shape[1] // x.shape[1], dim=1), y, activation)
+
+    def pick(self, x: Tensor, groups: int, start: int, stop: int) -> Tensor:
+        return x.reshape(len(x), groups, -1)[..., start:stop].reshape(len(x), -1)
+
+    def spliced(self, x: Tensor, y: Tensor, groups: int) -> Tensor:
+        return torch.cat([part.reshape(len(x), groups, -1) for part in (x, y)], dim=-1).reshape(len(x), -1)
+
+    def folded(self, x: Tensor, rows: int) -> Tensor:
+        return x.reshape(len(x) // rows, -1)
 
     def rotary(self, x: Tensor, n_heads: int, table: Rotary, start: int) -> Tensor:
         n = len(x)
@@ -177,6 +213,7 @@ class ReferenceOps:
         spec: AttentionSpec,
         start: int,
         sinks: Tensor | None = None,
+        until: Sequence[int] | None = None,
     ) -> Tensor:
         assert isinstance(cache, ReferenceCache)
         n, end = len(q), start + len(q)
@@ -189,7 +226,7 @@ class ReferenceOps:
         if spec.softcap is not None:
             scores = spec.softcap * torch.tanh(scores / spec.softcap)
         own, other = torch.arange(start, end)[:, None], torch.arange(end)
-        hidden = other > own
+        hidden = other > own if until is None else other >= torch.tensor(until)[:, None]
         if spec.window is not None:
             hidden |= other <= own - spec.window
         scores = scores.masked_fill(hidden, -torch.inf)
@@ -203,6 +240,12 @@ class ReferenceOps:
 
     def rows(self, x: Tensor, start: int, stop: int) -> Tensor:
         return x[start:stop]
+
+    def joined(self, parts: Sequence[Tensor]) -> Tensor:
+        return torch.cat(list(parts))
+
+    def tensor(self, values: npt.NDArray[np.float32]) -> Tensor:
+        return torch.tensor(values, dtype=self._dtype)
 
     def host(self, x: Tensor) -> npt.NDArray[np.float32]:
         return x.to(torch.float32).numpy()

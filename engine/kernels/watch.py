@@ -86,6 +86,30 @@ class Watch:
         self._reached(_weight(gate))
         return self._checked(self._ops.gated(x, gate, up, activation), f"{_weight(gate)} or {_weight(up)}")
 
+    def layer_norm(self, x: Tensor, weight: Handle, bias: Handle, eps: float) -> Tensor:
+        return self._noted(self._ops.layer_norm(x, weight, bias, eps), "the norm")
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        return self._noted(self._ops.add(x, y), "the sum")
+
+    def scaled(self, x: Tensor, factor: float) -> Tensor:
+        return self._noted(self._ops.scaled(x, factor), "the scaling")
+
+    def activate(self, x: Tensor, activation: Activation) -> Tensor:
+        return self._noted(self._ops.activate(x, activation), "the activation")
+
+    def gate(self, x: Tensor, y: Tensor, activation: Activation) -> Tensor:
+        return self._noted(self._ops.gate(x, y, activation), "the gate")
+
+    def pick(self, x: Tensor, groups: int, start: int, stop: int) -> Tensor:
+        return self._ops.pick(x, groups, start, stop)
+
+    def spliced(self, x: Tensor, y: Tensor, groups: int) -> Tensor:
+        return self._ops.spliced(x, y, groups)
+
+    def folded(self, x: Tensor, rows: int) -> Tensor:
+        return self._ops.folded(x, rows)
+
     def rotary(self, x: Tensor, n_heads: int, table: Rotary, start: int) -> Tensor:
         return self._noted(self._ops.rotary(x, n_heads, table, start), "the rotary positions")
 
@@ -98,16 +122,24 @@ class Watch:
         spec: AttentionSpec,
         start: int,
         sinks: Handle | None = None,
+        until: Sequence[int] | None = None,
     ) -> Tensor:
         layer = next(index for index, known in enumerate(self._caches) if known is cache)
         self._reached(f"the attention of blk.{layer}")
-        return self._checked(self._ops.attention(q, k, v, cache, spec, start, sinks), f"the attention of blk.{layer}")
+        made = self._ops.attention(q, k, v, cache, spec, start, sinks, until)
+        return self._checked(made, f"the attention of blk.{layer}")
 
     def last(self, x: Tensor, rows: int) -> Tensor:
         return self._ops.last(x, rows)
 
     def rows(self, x: Tensor, start: int, stop: int) -> Tensor:
         return self._ops.rows(x, start, stop)
+
+    def joined(self, parts: Sequence[Tensor]) -> Tensor:
+        return self._ops.joined(parts)
+
+    def tensor(self, values: npt.NDArray[np.float32]) -> Tensor:
+        return self._ops.tensor(values)
 
     def host(self, x: Tensor) -> npt.NDArray[np.float32]:
         return self._ops.host(x)

@@ -1,45 +1,79 @@
-"""The dense decoder that most families share: attention, then a feed-forward, each on normed input and added back."""
+"""The decoder that most families share: a block that looks at other positions, mostly attention, then one that looks at
+one position, mostly a feed-forward, each on normed input and added back."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from engine.kernels.ops import Handle, LayerCache, Ops, Tensor
+from engine.kernels.ops import CacheSpec, Handle, LayerCache, Ops, Rotary, Tensor
 from engine.models.blocks import Attention, FeedForward
 from engine.models.config import Config
 from engine.models.model import WeightLoader
 from engine.models.traits import Traits
 
 
+class Mixer(Protocol):
+    """A block that looks at other positions."""
+
+    @property
+    def cache(self) -> CacheSpec: ...
+
+    def add(self, ops: Ops, x: Tensor, normed: Tensor, rotary: Rotary | None, cache: LayerCache, start: int) -> Tensor:
+        """x + what the block makes of the rows `normed` at positions `start …`: → [n, hidden_size]."""
+        ...
+
+
+class PerPosition(Protocol):
+    """A block that looks at one position."""
+
+    def add(self, ops: Ops, x: Tensor, normed: Tensor) -> Tensor:
+        """x + what the block makes of the rows `normed`: → [n, hidden_size]."""
+        ...
+
+
+ReadMixer = Callable[[Config, Traits, WeightLoader, int], Mixer]
+ReadFeedForward = Callable[[Config, Traits, WeightLoader, int], PerPosition]
+"""How a family reads the block of the layer with this index."""
+
+
 @dataclass(frozen=True)
 class Layer:
-    attention_norm: Handle
-    attention: Attention
+    mixer_norm: Handle
+    mixer: Mixer
     ffn_norm: Handle
-    feed_forward: FeedForward
-
-    @staticmethod
-    def read(config: Config, traits: Traits, load: WeightLoader, index: int) -> Layer:
-        return Layer(
-            attention_norm=load.vector(f"blk.{index}.attn_norm.weight", config.hidden_size),
-            attention=Attention.read(config, traits, load, index),
-            ffn_norm=load.vector(f"blk.{index}.ffn_norm.weight", config.hidden_size),
-            feed_forward=FeedForward.read(config, traits, load, index),
-        )
+    feed_forward: PerPosition
 
 
 class Decoder:
     """A `Model`. Its head is the embedding where the file has none of its own."""
 
-    def __init__(self, config: Config, load: WeightLoader, context: int, traits: Traits) -> None:
+    def __init__(
+        self,
+        config: Config,
+        load: WeightLoader,
+        context: int,
+        traits: Traits,
+        *,
+        mixer: ReadMixer = Attention.read,
+        feed_forward: ReadFeedForward = FeedForward.read,
+    ) -> None:
         self.config = config
         self.traits = traits
         self.context_length = min(context, config.context_length)
         self.vocabulary = config.vocabulary
         self.embedding = load.matrix("token_embd.weight", config.vocabulary, config.hidden_size)
-        self.layers = tuple(Layer.read(config, traits, load, index) for index in range(config.n_layers))
-        self.caches = tuple(layer.attention.cache for layer in self.layers)
+        self.layers = tuple(
+            Layer(
+                mixer_norm=load.vector(f"blk.{index}.attn_norm.weight", config.hidden_size),
+                mixer=mixer(config, traits, load, index),
+                ffn_norm=load.vector(f"blk.{index}.{traits.ffn_norm}.weight", config.hidden_size),
+                feed_forward=feed_forward(config, traits, load, index),
+            )
+            for index in range(config.n_layers)
+        )
+        self.caches = tuple(layer.mixer.cache for layer in self.layers)
         self.norm = load.vector("output_norm.weight", config.hidden_size)
         tied = not load.has("output.weight")
         self.head = self.embedding if tied else load.matrix("output.weight", config.vocabulary, config.hidden_size)
@@ -51,8 +85,8 @@ class Decoder:
     def hidden(self, ops: Ops, tokens: Sequence[int], start: int, caches: Sequence[LayerCache]) -> Tensor:
         x = ops.embed(self.embedding, tokens, scale=self.traits.embedding_scale)
         for layer, rotary, cache in zip(self.layers, self.rotary, caches, strict=True):
-            normed = ops.rms_norm(x, layer.attention_norm, self.config.eps)
-            x = layer.attention.add(ops, x, normed, rotary, cache, start)
+            normed = ops.rms_norm(x, layer.mixer_norm, self.config.eps)
+            x = layer.mixer.add(ops, x, normed, rotary, cache, start)
             normed = ops.rms_norm(x, layer.ffn_norm, self.config.eps)
             x = layer.feed_forward.add(ops, x, normed)
         return ops.rms_norm(x, self.norm, self.config.eps)

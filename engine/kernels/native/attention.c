@@ -19,6 +19,7 @@ enum { QUERIES = 3 };
 
 typedef struct {
     const float *q, *k, *v, *sinks;
+    const int32_t *until; /* per row, the end of the positions that it sees; NULL: after its own */
     const ms_cache *cache;
     int64_t n, start, n_heads, group, window;
     float scale, softcap;
@@ -214,7 +215,8 @@ static void finish(const attention_job *job, float *state, int64_t head, float *
 /* The positions of a chunk that the row at `position` sees: → 0 where there are none. */
 static int seen(const attention_job *job, int64_t position, int64_t chunk, int *low, int *high) {
     const int64_t base = chunk * CHUNK, from = job->window && position + 1 > job->window ? position + 1 - job->window : 0;
-    *high = position + 1 - base < CHUNK ? (int)(position + 1 - base) : CHUNK;
+    const int64_t end = job->until ? job->until[position - job->start] : position + 1;
+    *high = end <= base ? 0 : end - base < CHUNK ? (int)(end - base) : CHUNK;
     *low = from <= base ? 0 : from - base < CHUNK ? (int)(from - base) : CHUNK;
     return *low < *high;
 }
@@ -294,7 +296,7 @@ static void attend_rows(void *data, int64_t first, int64_t last, int thread) {
     const int64_t dim = c->value_dim;
     for (int64_t item = first; item < last; item++) {
         const int64_t kv_head = item % c->n_kv_heads, row = item / c->n_kv_heads * ROWS;
-        const int64_t rows = job->n - row < ROWS ? job->n - row : ROWS, end = job->start + row + rows;
+        const int64_t rows = job->n - row < ROWS ? job->n - row : ROWS, end = job->until ? job->start + job->n : job->start + row + rows;
         for (int64_t r = 0; r < rows; r++)
             for (int64_t g = 0; g < job->group; g++) {
                 scale_query(job, row + r, kv_head * job->group + g, w.queries + (r * job->group + g) * c->key_dim);
@@ -335,8 +337,9 @@ static void store_rows(void *data, int64_t first, int64_t last, int thread) {
 }
 
 int ms_attention(ms_pool *pool, const float *q, const float *k, const float *v, const ms_cache *cache, int64_t n, int64_t start,
-                 int64_t n_heads, float scale, int64_t window, float softcap, const float *sinks, float *out) {
-    attention_job job = {.q = q, .k = k, .v = v, .sinks = sinks, .cache = cache, .n = n, .start = start, .n_heads = n_heads,
+                 int64_t n_heads, float scale, int64_t window, float softcap, const float *sinks, const int32_t *until,
+                 float *out) {
+    attention_job job = {.q = q, .k = k, .v = v, .sinks = sinks, .until = until, .cache = cache, .n = n, .start = start, .n_heads = n_heads,
                          .group = n_heads / cache->n_kv_heads, .window = window, .scale = scale, .softcap = softcap, .out = out};
     job.chunks = (start + n + CHUNK - 1) / CHUNK;
     job.part_floats = (VALUES + cache->value_dim + 15) / 16 * 16;

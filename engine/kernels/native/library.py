@@ -12,7 +12,7 @@ from typing import Any
 
 from engine.errors import SettingsError, UnsupportedModelError
 
-INTERFACE = 3
+INTERFACE = 4
 PREFERENCE = (("avx512", 2), ("avx2", 1), ("neon", 4), ("portable", 0))
 """Libraries from the fastest down, each with the bit of `ms_processor` that it asks for."""
 
@@ -48,9 +48,9 @@ class CCall(Structure):
 
     _fields_ = (
         ("function", c_int64),
-        ("pointers", c_void_p * 9),
-        ("integers", c_int64 * 6),
-        ("floats", c_float * 2),
+        ("pointers", c_void_p * 16),
+        ("integers", c_int64 * 12),
+        ("floats", c_float * 4),
     )
 
 
@@ -61,7 +61,13 @@ SIGNATURES = {
     "ms_linear": "piippppppppf",
     "ms_gated": "piippp",
     "ms_rotary": "piiiippiip",
-    "ms_attention": "ppppiiififpp",
+    "ms_attention": "ppppiiififppp",
+    "ms_layer_norm": "pppfiip",
+    "ms_add": "ppip",
+    "ms_scale": "pfip",
+    "ms_activate": "piip",
+    "ms_gate": "ppiiip",
+    "ms_splice": "piiipiiiip",
 }
 """Types of the arguments after the pool, by letter: pointer, integer, float. All of these return a status.
 

@@ -55,10 +55,6 @@ static void strip(const linear_job *job, const ms_weight *w, int64_t first, char
     }
 }
 
-INLINE f8 activate(ms_activation activation, f8 x) {
-    return activation == MS_SILU ? f8_silu(x) : activation == MS_GELU_TANH ? f8_gelu_tanh(x) : f8_gelu_erf(x);
-}
-
 static void soften(float *x, int64_t n, float cap) {
     for (int64_t i = 0; i < n; i += 8) {
         float buffer[8] = {0};
@@ -79,7 +75,7 @@ static void gated_strips(const linear_job *job, int64_t first, int64_t last, cha
         for (int64_t i = 0; i < n; i++)
             for (int64_t part = 0; part < width && item * width + part < rows; part += 8) {
                 const int64_t at = ((item - first) * n + i) * width + part, row = item * width + part;
-                const f8 value = activate(job->activation, f8_load(gate + at)) * f8_load(up + at);
+                const f8 value = f8_gated(job->activation, f8_load(gate + at), f8_load(up + at));
                 float *out = job->out[0] + i * rows + row;
                 if (row + 8 <= rows)
                     f8_store(out, value);

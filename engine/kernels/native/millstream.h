@@ -15,7 +15,7 @@
 #define MS_API __attribute__((visibility("default")))
 #endif
 
-#define MS_INTERFACE 3
+#define MS_INTERFACE 4
 
 typedef struct ms_pool ms_pool;
 
@@ -65,8 +65,8 @@ MS_API int ms_linear(ms_pool *pool, const float *x, int64_t n, int64_t count, co
                      const ms_weight *w2, float *out0, float *out1, float *out2, const float *bias, const float *residual,
                      float softcap);
 
-/* out[n, rows] = activation(x @ gate^T) * (x @ up^T). */
-typedef enum { MS_SILU, MS_GELU_TANH, MS_GELU_ERF } ms_activation;
+/* out[n, rows] = activation(x @ gate^T) * (x @ up^T), or the clamped SwiGLU of both. */
+typedef enum { MS_SILU, MS_GELU_TANH, MS_GELU_ERF, MS_SIGMOID, MS_RELU_SQUARED, MS_SWIGLU_CLAMPED } ms_activation;
 MS_API int ms_gated(ms_pool *pool, const float *x, int64_t n, int64_t activation, const ms_weight *gate, const ms_weight *up,
                     float *out);
 
@@ -74,18 +74,42 @@ MS_API int ms_gated(ms_pool *pool, const float *x, int64_t n, int64_t activation
 MS_API int ms_rotary(ms_pool *pool, const float *x, int64_t n, int64_t start, int64_t n_heads, int64_t head_dim, const float *cosines,
                      const float *sines, int64_t half, int64_t interleaved, float *out);
 
+/* out[n, width]: layer norm of each row. */
+MS_API int ms_layer_norm(ms_pool *pool, const float *x, const float *weight, const float *bias, float eps, int64_t n, int64_t width,
+                         float *out);
+
+/* out[count] = x + y. */
+MS_API int ms_add(ms_pool *pool, const float *x, const float *y, int64_t count, float *out);
+
+/* out[count] = x * factor. */
+MS_API int ms_scale(ms_pool *pool, const float *x, float factor, int64_t count, float *out);
+
+/* out[count] = activation(x); not the clamped SwiGLU, which needs two. */
+MS_API int ms_activate(ms_pool *pool, const float *x, int64_t activation, int64_t count, float *out);
+
+/* out[count * run] = activation(x[count]) * y[count * run], each element of x for a run of y, or the clamped SwiGLU of both. */
+MS_API int ms_gate(ms_pool *pool, const float *x, const float *y, int64_t activation, int64_t count, int64_t run, float *out);
+
+/* out[count][x_take + y_take]: elements x_from ... of each x[count][x_run], then of each y[count][y_run] from y_from. y may be NULL with y_take 0. */
+MS_API int ms_splice(ms_pool *pool, const float *x, int64_t x_run, int64_t x_from, int64_t x_take, const float *y, int64_t y_run,
+                     int64_t y_from, int64_t y_take, int64_t count, float *out);
+
 /* Store k, v [n, n_kv_heads, dim] at positions start ..., then out[n, n_heads, value_dim] = causal attention of q.
- * window 0: all positions; softcap 0: none; sinks[n_heads] or NULL. MS_OVERFLOW: a finite value does not fit into the cache. */
+ * window 0: all positions; softcap 0: none; sinks[n_heads] or NULL; until[n], the end of the positions that each row sees, or NULL:
+ * its own is the last. MS_OVERFLOW: a finite value does not fit into the cache. */
 MS_API int ms_attention(ms_pool *pool, const float *q, const float *k, const float *v, const ms_cache *cache, int64_t n,
-                        int64_t start, int64_t n_heads, float scale, int64_t window, float softcap, const float *sinks, float *out);
+                        int64_t start, int64_t n_heads, float scale, int64_t window, float softcap, const float *sinks,
+                        const int32_t *until, float *out);
 
 /* A recorded call of one of the functions above: its pointers, integers and floats in the order of its arguments. */
-typedef enum { MS_EMBED, MS_RMS_NORM, MS_LINEAR, MS_GATED, MS_ROTARY, MS_ATTENTION } ms_function_name;
+typedef enum {
+    MS_EMBED, MS_RMS_NORM, MS_LINEAR, MS_GATED, MS_ROTARY, MS_ATTENTION, MS_LAYER_NORM, MS_ADD, MS_SCALE, MS_ACTIVATE, MS_GATE, MS_SPLICE
+} ms_function_name;
 typedef struct {
     int64_t function;
-    void *pointers[9];
-    int64_t integers[6];
-    float floats[2];
+    void *pointers[16];
+    int64_t integers[12];
+    float floats[4];
 } ms_call;
 
 /* The calls in order, with these tokens and this start in place of the recorded ones. Stops at the first that fails. */
@@ -97,7 +121,7 @@ MS_API int ms_read(ms_pool *pool, const void *data, int64_t bytes, uint64_t *mix
 /* Multiply and add int16 in registers for so many rounds: *done counts the multiply-adds, *mixed comes of all of them. */
 MS_API int ms_multiply_adds(ms_pool *pool, int64_t rounds, int64_t *done, uint64_t *mixed);
 
-/* The elementary functions, for the tests: 0 exp, 1 silu, 2 tanh, 3 erf, 4 gelu_tanh, 5 gelu_erf. */
+/* The elementary functions, for the tests: 0 exp, 1 silu, 2 tanh, 3 erf, 4 gelu_tanh, 5 gelu_erf, 6 sigmoid, 7 relu_squared. */
 MS_API void ms_function(int which, const float *x, int64_t n, float *out);
 
 /* q[n, columns], s[n, columns / 32] of the activations, for the tests. */

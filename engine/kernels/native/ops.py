@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
-from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.buffers import aligned
-from engine.cores import default_threads
-from engine.errors import BudgetError, NumericsError, SettingsError, UnsupportedModelError
+from engine.errors import BudgetError, UnsupportedModelError
 from engine.kernels.kv import positions, row_bytes
 from engine.kernels.native import library
 from engine.kernels.native.library import CCache, CWeight
-from engine.kernels.native.recording import LONGEST, Program, Recording, c_tokens
-from engine.kernels.native.tensors import NativeTensor, Workspace
-from engine.kernels.ops import Activation, AttentionSpec, CacheSpec, LayerCache, Pass, Rotary, Tensor, Weight
+from engine.kernels.native.pointwise import ACTIVATION_NUMBERS, NativeVector, Pointwise
+from engine.kernels.native.recording import c_tokens
+from engine.kernels.native.tensors import NativeTensor
+from engine.kernels.ops import Activation, AttentionSpec, CacheSpec, LayerCache, Rotary, Weight
 
 F32 = npt.NDArray[np.float32]
-MAX_THREADS = 256
-NO_MEMORY, OVERFLOW = 1, 2
 CACHE_NUMBERS: Final = MappingProxyType({"f32": 0, "f16": 1, "q8_0": 2})
 """`ms_cache_kind` by name."""
-ACTIVATION_NUMBERS: Final[Mapping[Activation, int]] = MappingProxyType({"silu": 0, "gelu_tanh": 1, "gelu_erf": 2})
-"""`ms_activation` by name."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +32,6 @@ class NativeMatrix:
 
     weight: Weight
     c: CWeight
-    address: int
-
-
-@dataclass(frozen=True)
-class NativeVector:
-    values: F32
     address: int
 
 
@@ -63,40 +52,15 @@ def _address(x: NativeVector | NativeTensor | None) -> int | None:
     return None if x is None else x.address
 
 
-class NativeOps:
+class NativeOps(Pointwise):
     """The CPU. Results follow CONTRACT.md to the bit, whatever the thread count or the instruction set.
 
     Not for use by two threads at once. Raises SettingsError for a thread count or an instruction set that cannot be.
     """
 
     def __init__(self, threads: int | None = None, isa: str | None = None) -> None:
-        self._pool: int | None = None
-        threads = default_threads() if threads is None else threads
-        if not 1 <= threads <= MAX_THREADS:
-            raise SettingsError(f"The number of threads is {threads}; it must be between 1 and {MAX_THREADS}.")
-        self.isa, self._lib = library.load(isa)
-        self.name, self.threads = f"native ({self.isa})", threads
+        super().__init__(threads, isa)
         self._encodings = library.encodings(self._lib)
-        self._workspace = Workspace()
-        self._workspaces = WeakSet([self._workspace])
-        self._recording: Recording | None = None
-        self._rotary: dict[int, tuple[Rotary, int, int]] = {}
-        self._pool = self._lib.ms_pool_new(threads)
-        if not self._pool:
-            raise BudgetError(f"The system refused to start {threads} threads; ask for fewer with --threads.")
-
-    def close(self) -> None:
-        if self._pool:
-            self._lib.ms_pool_free(self._pool)
-            self._pool = None
-
-    def __del__(self) -> None:
-        self.close()
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held for activations."""
-        return sum(workspace.nbytes for workspace in self._workspaces)
 
     def matrix(self, weight: Weight) -> NativeMatrix:
         number = self._encodings.get(weight.encoding)
@@ -127,36 +91,6 @@ class NativeOps:
         )  # fmt: skip
         nbytes = keys.nbytes + values.nbytes
         return NativeCache(spec, capacity, kind, nbytes, c, ctypes.addressof(c), (keys, values))
-
-    def recorded(self, forward: Pass) -> Pass:
-        programs: dict[int, Program] = {}
-
-        def run(tokens: Sequence[int], start: int) -> Tensor:
-            if len(tokens) > LONGEST:
-                return forward(tokens, start)
-            program = programs.get(len(tokens))
-            if program is None:
-                program = programs[len(tokens)] = self._record(forward, tokens, start)
-            else:
-                self._check(program.run(self._lib, self._pool, tokens, start))
-            return program.output
-
-        return run
-
-    def _record(self, forward: Pass, tokens: Sequence[int], start: int) -> Program:
-        """Run the pass and keep its calls."""
-        own, self._recording = self._workspace, Recording()
-        try:
-            self._workspace = self._recording.workspace
-            self._workspaces.add(self._workspace)
-            return self._recording.finish(forward(tokens, start))
-        finally:
-            self._workspace, self._recording = own, None
-
-    def _call(self, function: str, *arguments: int | float | None) -> None:
-        self._check(getattr(self._lib, function)(self._pool, *arguments))
-        if self._recording is not None:
-            self._recording.calls.append(library.recorded_call(function, arguments))
 
     def embed(self, table: NativeMatrix, tokens: Sequence[int], *, scale: float = 1.0) -> NativeTensor:
         out = self._workspace.take(len(tokens), table.weight.columns)
@@ -213,22 +147,15 @@ class NativeOps:
         return out
 
     def rotary(self, x: NativeTensor, n_heads: int, table: Rotary, start: int) -> NativeTensor:
-        _, cosines, sines = self._rotary.get(id(table)) or self._register(table)
         assert start + x.n <= len(table.cos)
+        self._keep(table)
         out = self._workspace.take(x.n, x.width)
         self._call(
             "ms_rotary",
-            *(x.address, x.n, start, n_heads, x.width // n_heads, cosines, sines),
+            *(x.address, x.n, start, n_heads, x.width // n_heads, table.cos.ctypes.data, table.sin.ctypes.data),
             *(table.cos.shape[1], table.style == "interleaved", out.address),
         )
         return out
-
-    def _register(self, table: Rotary) -> tuple[Rotary, int, int]:
-        for values in (table.cos, table.sin):
-            assert values.dtype == np.float32 and values.flags.c_contiguous
-        entry = (table, table.cos.ctypes.data, table.sin.ctypes.data)
-        self._rotary[id(table)] = entry
-        return entry
 
     def attention(
         self,
@@ -239,13 +166,17 @@ class NativeOps:
         spec: AttentionSpec,
         start: int,
         sinks: NativeVector | None = None,
+        until: Sequence[int] | None = None,
     ) -> NativeTensor:
         assert isinstance(cache, NativeCache) and start + q.n <= cache.capacity
+        ends = None if until is None else c_tokens(until)
+        assert ends is None or self._recording is None
         out = self._workspace.take(q.n, spec.n_heads * cache.spec.value_dim)
         self._call(
             "ms_attention",
             *(q.address, k.address, v.address, cache.address, q.n, start, spec.n_heads),
-            *(spec.scale, spec.window or 0, spec.softcap or 0.0, _address(sinks), out.address),
+            *(spec.scale, spec.window or 0, spec.softcap or 0.0, _address(sinks)),
+            *(None if ends is None else ctypes.addressof(ends), out.address),
         )
         return out
 
@@ -255,14 +186,14 @@ class NativeOps:
     def rows(self, x: NativeTensor, start: int, stop: int) -> NativeTensor:
         return x if (start, stop) == (0, x.n) else x.rows(start, stop)
 
+    def joined(self, parts: Sequence[NativeTensor]) -> NativeTensor:
+        return self.tensor(np.concatenate([part.array() for part in parts]))
+
+    def tensor(self, values: F32) -> NativeTensor:
+        assert self._recording is None
+        out = self._workspace.take(*values.shape)
+        out.array()[:] = values
+        return out
+
     def host(self, x: NativeTensor) -> F32:
         return x.array()
-
-    def _check(self, status: int) -> None:
-        if status == OVERFLOW:
-            raise NumericsError(
-                "A key or value is too large for the key-value cache's number format; load the model with an f32 cache."
-            )
-        if status == NO_MEMORY:
-            raise BudgetError("There was no memory left for this step; use a smaller chunk or a shorter context.")
-        assert status == 0, status

@@ -71,7 +71,7 @@ static uint64_t controls(void) { return DEFAULT_CONTROLS; }
 static void set_controls(uint64_t bits) { (void)bits; }
 #endif
 
-enum { SPINS = 4000, SLOTS = 4, MAX_THREADS = 256 };
+enum { SPINS = 4000, SLOTS = 8, MAX_THREADS = 256 };
 
 /* The ticket: number above bit 40, grains in 20 bits, next in 20 bits. A thread overshoots `next` at most twice a job: once when it
  * comes late from the job before, once when it comes for this one. */

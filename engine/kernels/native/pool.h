@@ -14,7 +14,7 @@ void pool_run(ms_pool *pool, pool_task task, void *job, int64_t items, int64_t g
 
 int pool_threads(const ms_pool *pool);
 
-/* At least `bytes` of memory, 64-byte aligned, valid until the next call for the same `slot` (0 … 3); NULL if refused. */
+/* At least `bytes` of memory, 64-byte aligned, valid until the next call for the same `slot` (0 … 7); NULL if refused. */
 void *pool_scratch(ms_pool *pool, int slot, int64_t bytes);
 
 #endif

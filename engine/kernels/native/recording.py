@@ -23,18 +23,20 @@ class Recording:
 
     workspace: Workspace = field(default_factory=Workspace)
     calls: list[CCall] = field(default_factory=list)
+    kept: list[object] = field(default_factory=list)
 
     def finish(self, output: NativeTensor) -> Program:
-        return Program((CCall * len(self.calls))(*self.calls), output, self.workspace)
+        return Program((CCall * len(self.calls))(*self.calls), output, self.workspace, tuple(self.kept))
 
 
 @dataclass(frozen=True)
 class Program:
-    """Calls to be replayed, the buffer that their result is in, and all their buffers."""
+    """Calls to be replayed, the buffer that their result is in, all their buffers, and what else they point at."""
 
     calls: ctypes.Array[CCall]
     output: NativeTensor
     workspace: Workspace
+    kept: tuple[object, ...]
 
     def run(self, lib: ctypes.CDLL, pool: int | None, tokens: Sequence[int], start: int) -> int:
         """Fill `output`: → a status."""

@@ -11,7 +11,13 @@ static int replay(ms_pool *pool, const ms_call *call, const int32_t *tokens, int
     case MS_LINEAR: return ms_linear(pool, p[0], i[0], i[1], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], f[0]);
     case MS_GATED: return ms_gated(pool, p[0], i[0], i[1], p[1], p[2], p[3]);
     case MS_ROTARY: return ms_rotary(pool, p[0], i[0], start, i[2], i[3], p[1], p[2], i[4], i[5], p[3]);
-    case MS_ATTENTION: return ms_attention(pool, p[0], p[1], p[2], p[3], i[0], start, i[2], f[0], i[3], f[1], p[4], p[5]);
+    case MS_ATTENTION: return ms_attention(pool, p[0], p[1], p[2], p[3], i[0], start, i[2], f[0], i[3], f[1], p[4], p[5], p[6]);
+    case MS_LAYER_NORM: return ms_layer_norm(pool, p[0], p[1], p[2], f[0], i[0], i[1], p[3]);
+    case MS_ADD: return ms_add(pool, p[0], p[1], i[0], p[2]);
+    case MS_SCALE: return ms_scale(pool, p[0], f[0], i[0], p[1]);
+    case MS_ACTIVATE: return ms_activate(pool, p[0], i[0], i[1], p[1]);
+    case MS_GATE: return ms_gate(pool, p[0], p[1], i[0], i[1], i[2], p[2]);
+    case MS_SPLICE: return ms_splice(pool, p[0], i[0], i[1], i[2], p[1], i[3], i[4], i[5], i[6], p[2]);
     }
     return MS_UNKNOWN;
 }

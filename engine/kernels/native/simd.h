@@ -11,6 +11,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "millstream.h"
+
 #if defined(__AVX2__)
 #include <immintrin.h>
 #elif defined(__ARM_NEON)
@@ -318,6 +320,33 @@ INLINE f8 f8_erf(f8 x) {
 
 INLINE f8 f8_gelu_tanh(f8 x) { return (x * 0.5f) * (f8_tanh((x + ((x * x) * x) * 0.044715f) * 0.7978845608028654f) + 1.0f); }
 INLINE f8 f8_gelu_erf(f8 x) { return (x * 0.5f) * (f8_erf(x * 0.7071067811865476f) + 1.0f); }
+INLINE f8 f8_sigmoid(f8 x) { return 1.0f / (f8_exp(-x) + 1.0f); }
+INLINE f8 f8_relu_squared(f8 x) {
+    const f8 r = f8_select((i32x8)(x <= 0.0f), f8_set(0.0f), x);
+    return r * r;
+}
+
+/* The clamped SwiGLU of GPT-OSS (CONTRACT.md, section 3). */
+INLINE f8 f8_swiglu_clamped(f8 gate, f8 up) {
+    const f8 top = f8_set(7.0f), bottom = f8_set(-7.0f), g = f8_select((i32x8)(gate > top), top, gate);
+    f8 u = f8_select((i32x8)(up > top), top, up);
+    u = f8_select((i32x8)(u < bottom), bottom, u);
+    return (u + 1.0f) * (g * f8_sigmoid(g * 1.702f));
+}
+
+/* The functions of `ms_activation`, of one value or of a gate and what it gates. */
+INLINE f8 f8_activate(ms_activation activation, f8 x) {
+    switch (activation) {
+    case MS_SILU: return f8_silu(x);
+    case MS_GELU_TANH: return f8_gelu_tanh(x);
+    case MS_GELU_ERF: return f8_gelu_erf(x);
+    case MS_SIGMOID: return f8_sigmoid(x);
+    default: return f8_relu_squared(x);
+    }
+}
+INLINE f8 f8_gated(ms_activation activation, f8 gate, f8 up) {
+    return activation == MS_SWIGLU_CLAMPED ? f8_swiglu_clamped(gate, up) : f8_activate(activation, gate) * up;
+}
 INLINE f8 f8_softcap(f8 x, float cap) { return f8_tanh(x / cap) * cap; }
 
 #endif

@@ -51,20 +51,24 @@ class NativeTensor:
 
     def rows(self, start: int, stop: int) -> NativeTensor:
         """Rows `start … stop - 1` as a view, which keeps this tensor alive."""
-        return NativeRows(self, start, stop)
+        return NativeView(self, start * self.width, stop - start, self.width)
+
+    def shaped(self, n: int, width: int) -> NativeTensor:
+        """The same elements as [n, width], which keeps this tensor alive."""
+        return NativeView(self, 0, n, width)
 
     def array(self) -> npt.NDArray[np.float32]:
         """The values as a view, valid while this tensor lives."""
         return self._block[0][: self.n * self.width * 4].view(np.float32).reshape(self.n, self.width)
 
 
-class NativeRows(NativeTensor):
-    """Some rows of another tensor, which they keep alive; they own no block to give back."""
+class NativeView(NativeTensor):
+    """Elements of another tensor, which they keep alive; they own no block to give back."""
 
     __slots__ = ("_owner",)
 
-    def __init__(self, owner: NativeTensor, start: int, stop: int) -> None:
-        skipped = start * owner.width * 4
-        block = (owner._block[0][skipped:], owner.address + skipped)
-        super().__init__(block, stop - start, owner.width, [])
+    def __init__(self, owner: NativeTensor, skipped: int, n: int, width: int) -> None:
+        """[n, width] after `skipped` elements."""
+        block = (owner._block[0][skipped * 4 :], owner.address + skipped * 4)
+        super().__init__(block, n, width, [])
         self._owner = owner

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from engine.errors import NumericsError
@@ -60,11 +62,12 @@ def attention(
     spec: AttentionSpec,
     start: int,
     sinks: F32 | None = None,
-    causal: bool = True,
+    until: Sequence[int] | None = None,
 ) -> F32:
     """q [n, n_heads, key_dim] at positions `start …` against keys, values [length, n_kv_heads, dim].
 
-    → [n, n_heads, value_dim]. `sinks` is one logit a head. Without `causal` every row sees all positions.
+    → [n, n_heads, value_dim]. `sinks` is one logit a head; row i sees positions before `until[i]`, its own being the
+    last without it.
     """
     n, n_heads = q.shape[:2]
     length, n_kv_heads, value_dim = values.shape
@@ -74,11 +77,10 @@ def attention(
     total = np.zeros((n, n_heads), np.float32)
     out = np.zeros((n, n_heads, value_dim), np.float32)
     row = np.arange(start, start + n)[:, None]
+    end = row + 1 if until is None else np.asarray(until)[:, None]
     for first in range(0, length, CHUNK):
         position = np.arange(first, min(first + CHUNK, length))
-        seen = np.ones((n, position.size), bool)
-        if causal:
-            seen &= position <= row
+        seen = position < end
         if spec.window is not None:
             seen &= position > row - spec.window
         k = np.repeat(keys[position], group, axis=1)

@@ -16,12 +16,26 @@ from engine.kernels.plain import functions
 from engine.kernels.plain.attention import PlainCache, attention
 from engine.kernels.plain.functions import F32
 from engine.kernels.plain.linear import linear_float, linear_packed, quantise
-from engine.kernels.plain.normalise import rms_norm, rotary
+from engine.kernels.plain.normalise import layer_norm, rms_norm, rotary
 from engine.weights.encoding import Units
 
 ACTIVATIONS: Final[Mapping[Activation, Callable[[F32], F32]]] = MappingProxyType(
-    {"silu": functions.silu, "gelu_tanh": functions.gelu_tanh, "gelu_erf": functions.gelu_erf}
+    {
+        "silu": functions.silu,
+        "gelu_tanh": functions.gelu_tanh,
+        "gelu_erf": functions.gelu_erf,
+        "sigmoid": functions.sigmoid,
+        "relu_squared": functions.relu_squared,
+    }
 )
+
+
+@np.errstate(all="ignore")
+def gated(gate: F32, up: F32, activation: Activation) -> F32:
+    """activation(gate)·up, or the clamped SwiGLU of both."""
+    if activation == "swiglu_clamped":
+        return functions.swiglu_clamped(gate, up, 1.702, 7.0)
+    return ACTIVATIONS[activation](gate) * up
 
 
 @dataclass(frozen=True)
@@ -88,9 +102,35 @@ class PlainOps:
     def linears(self, x: F32, weights: Sequence[PlainMatrix]) -> list[F32]:
         return [self.linear(x, weight) for weight in weights]
 
-    @np.errstate(all="ignore")
     def gated(self, x: F32, gate: PlainMatrix, up: PlainMatrix, activation: Activation = "silu") -> F32:
-        return ACTIVATIONS[activation](self.linear(x, gate)) * self.linear(x, up)
+        return gated(self.linear(x, gate), self.linear(x, up), activation)
+
+    def layer_norm(self, x: F32, weight: F32, bias: F32, eps: float) -> F32:
+        return layer_norm(x, weight, bias, eps)
+
+    @np.errstate(all="ignore")
+    def add(self, x: F32, y: F32) -> F32:
+        return x + y
+
+    @np.errstate(all="ignore")
+    def scaled(self, x: F32, factor: float) -> F32:
+        return x * np.float32(factor)
+
+    def activate(self, x: F32, activation: Activation) -> F32:
+        return ACTIVATIONS[activation](x)
+
+    def gate(self, x: F32, y: F32, activation: Activation) -> F32:
+        return gated(np.repeat(x, y.shape[1] // x.shape[1], axis=1), y, activation)
+
+    def pick(self, x: F32, groups: int, start: int, stop: int) -> F32:
+        return x.reshape(x.shape[0], groups, -1)[..., start:stop].reshape(x.shape[0], -1)
+
+    def spliced(self, x: F32, y: F32, groups: int) -> F32:
+        runs = [part.reshape(x.shape[0], groups, -1) for part in (x, y)]
+        return np.concatenate(runs, axis=-1).reshape(x.shape[0], -1)
+
+    def folded(self, x: F32, rows: int) -> F32:
+        return x.reshape(x.shape[0] // rows, -1)
 
     def rotary(self, x: F32, n_heads: int, table: Rotary, start: int) -> F32:
         return rotary(x, n_heads, table, start)
@@ -104,18 +144,25 @@ class PlainOps:
         spec: AttentionSpec,
         start: int,
         sinks: F32 | None = None,
+        until: Sequence[int] | None = None,
     ) -> F32:
         assert isinstance(cache, PlainCache)
         cache.store(k, v, start)
         n, stop = q.shape[0], start + q.shape[0]
         heads = q.reshape(n, spec.n_heads, -1)
-        return attention(heads, cache.keys[:stop], cache.values[:stop], spec, start, sinks).reshape(n, -1)
+        return attention(heads, cache.keys[:stop], cache.values[:stop], spec, start, sinks, until).reshape(n, -1)
 
     def last(self, x: F32, rows: int) -> F32:
         return x[x.shape[0] - rows :]
 
     def rows(self, x: F32, start: int, stop: int) -> F32:
         return x[start:stop]
+
+    def joined(self, parts: Sequence[F32]) -> F32:
+        return np.concatenate(parts)
+
+    def tensor(self, values: F32) -> F32:
+        return np.array(values, np.float32)
 
     def host(self, x: F32) -> npt.NDArray[np.float32]:
         return x

@@ -170,7 +170,8 @@ def _attention(name: str, a: Arrays) -> Arrays:
     spec = AttentionSpec(c["n_heads"], c["key"] ** -0.5, c.get("window"), c.get("softcap"))
     k, v = (attention.store_round(a[key], c["kind"]) for key in ("k", "v"))
     sinks = a["sinks"] if c.get("sinks") else None
-    return {"out": attention.attention(a["q"], k, v, spec, c["start"], sinks, c.get("causal", True))}
+    until = None if c.get("causal", True) else [c["start"] + c["n"]] * c["n"]
+    return {"out": attention.attention(a["q"], k, v, spec, c["start"], sinks, until)}
 
 
 def _linear(name: str, a: Arrays) -> Arrays:

@@ -65,7 +65,7 @@ static int attention(ms_pool *pool, const test_case *c, float *out) {
         for (int64_t first = 0; first < length; first += chunk) {
             const int64_t rows = length - first < chunk ? length - first : chunk;
             ms_attention(pool, q + first * heads * kd, k + first * kv * kd, v + first * kv * vd, &cache, rows, first, heads, c->floats[0],
-                         window, c->floats[1], c->ints[8] ? c->arrays[3] : NULL, out + first * heads * vd);
+                         window, c->floats[1], c->ints[8] ? c->arrays[3] : NULL, NULL, out + first * heads * vd);
         }
         ok &= same(out + start * heads * vd, c->arrays[4], n * heads * vd);
         free(cache.keys);

@@ -55,7 +55,7 @@ def test_a_portable_library_and_the_fastest_for_this_processor_were_built() -> N
     assert library.load()[0] == runnable()[0]
 
 
-FUNCTIONS = ("exp", "silu", "tanh", "erf", "gelu_tanh", "gelu_erf")
+FUNCTIONS = ("exp", "silu", "tanh", "erf", "gelu_tanh", "gelu_erf", "sigmoid", "relu_squared")
 """By their numbers in `ms_function`."""
 
 
@@ -262,6 +262,22 @@ CAUSAL = [name for name, c in ATTENTION.items() if c.get("causal", True)]
 @pytest.mark.parametrize("chunk", [1, 7, 512])
 def test_attention_gives_the_frozen_bits_whatever_the_chunk(ops, name, chunk) -> None:
     assert same_bits(attend(ops, name, chunk), GOLDEN[f"attention/{name}"][1]["out"])
+
+
+@pytest.mark.parametrize("name", ["full", "window"])
+def test_rows_see_positions_up_to_where_they_are_told(ops, name) -> None:
+    c, (inputs, expected) = ATTENTION[name], GOLDEN[f"attention/{name}"]
+    length = c["start"] + c["n"]
+    until = range(c["start"] + 1, length + 1) if c.get("causal", True) else [length] * c["n"]
+    cache = ops.cache(CacheSpec(c["n_kv"], c["key"], c["value"]), length, c["kind"])
+    spec = AttentionSpec(c["n_heads"], c["key"] ** -0.5, c.get("window"))
+    for first, stop in ((0, c["start"]), (c["start"], length)):
+        if first < stop:
+            q = inputs["q"] if first == c["start"] else np.zeros((stop, c["n_heads"], c["key"]), np.float32)
+            ends = until if first == c["start"] else None
+            rows = (tensor(ops, values) for values in (q, inputs["k"][first:stop], inputs["v"][first:stop]))
+            made = ops.host(ops.attention(*rows, cache, spec, first, until=ends))
+    assert same_bits(made.reshape(expected["out"].shape), expected["out"])
 
 
 def test_a_key_too_large_for_float16_is_an_error(ops) -> None:

@@ -62,6 +62,9 @@ def test_results_are_those_of_the_watched_device(ops: Ops, caches: list[LayerCac
 
 def test_attention_that_overflows_is_named_by_its_layer(ops: Ops, caches: list[LayerCache]) -> None:
     watch = Watch(ops, caches, 4)
+    before = tensor(ops, np.ones((4, 32), np.float32))
+    for cache in caches:
+        ops.attention(before, before, before, cache, HEADS, 0)
     rows = np.ones((2, 32), np.float32)
     x = tensor(ops, rows)
     watch.attention(x, x, x, caches[0], HEADS, 4)

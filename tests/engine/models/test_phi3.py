@@ -69,7 +69,7 @@ def test_fused_projections_share_the_bytes_of_one_tensor(tmp_path: Path) -> None
         assert isinstance(model, Decoder)
         layer = model.layers[1]
         for name, parts in (
-            ("attn_qkv", (layer.attention.q, layer.attention.k, layer.attention.v)),
+            ("attn_qkv", (layer.mixer.q, layer.mixer.k, layer.mixer.v)),
             ("ffn_up", (layer.feed_forward.gate, layer.feed_forward.up)),
         ):
             info = read(path).tensors[f"blk.1.{name}.weight"]
