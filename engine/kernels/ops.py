@@ -27,15 +27,25 @@ Handle = Any
 """A weight as its `Ops` wants it. Made by `matrix` or `vector`, used by that `Ops` alone."""
 
 
+Activations = Literal["blocks", "token"]
+"""How a linear rounds its input: by blocks of 32 for packed encodings (CONTRACT.md, section 4), or each row to int8
+with one scale, as BitNet is trained (section 6)."""
+
+
 @dataclass(frozen=True)
 class Weight:
-    """A weight's bytes as they lie on disk: `data` is uint8 [rows, row_bytes], C-contiguous."""
+    """A weight's bytes as they lie on disk: `data` is uint8 [rows, row_bytes], C-contiguous.
+
+    Of a linear, `activations` says how the input is rounded; `scale` multiplies what bias and residual are added to.
+    """
 
     name: str
     encoding: str
     rows: int
     columns: int
     data: npt.NDArray[np.uint8]
+    activations: Activations = "blocks"
+    scale: float | None = None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from engine.buffers import ALIGNMENT, in_large_pages
 from engine.cancel import Cancel
 from engine.errors import BudgetError, ModelFileError
 from engine.formats.index import TensorIndex, TensorInfo
-from engine.kernels.ops import Handle, Ops, Weight
+from engine.kernels.ops import Activations, Handle, Ops, Weight
 from engine.memory.meter import Meter
 from engine.memory.reader import ModelFile
 from engine.types import LoadProgress
@@ -47,7 +47,7 @@ class WeightStore:
         self._files: dict[Path, ModelFile] = {}
         self._room: npt.NDArray[np.uint8] | None = None
         self._taken = 0
-        self._matrices: dict[tuple[str, int, int], Handle] = {}
+        self._matrices: dict[tuple[str, int, int, Activations, float | None], Handle] = {}
         self._bytes: dict[str, npt.NDArray[np.uint8]] = {}
         self._vectors: dict[str, npt.NDArray[np.float32]] = {}
         self.total = sum(info.nbytes for info in index.tensors.values())
@@ -58,11 +58,21 @@ class WeightStore:
     def has(self, name: str) -> bool:
         return name in self._index.tensors or name in self._index.vectors
 
-    def matrix(self, name: str, rows: int, columns: int) -> Handle:
+    def matrix(
+        self, name: str, rows: int, columns: int, *, activations: Activations = "blocks", scale: float | None = None
+    ) -> Handle:
         """Raises ModelFileError where the tensor is missing or is not [rows, columns]."""
-        return self.parts(name, (rows,), columns)[0]
+        return self.parts(name, (rows,), columns, activations=activations, scale=scale)[0]
 
-    def parts(self, name: str, rows: Sequence[int], columns: int) -> list[Handle]:
+    def parts(
+        self,
+        name: str,
+        rows: Sequence[int],
+        columns: int,
+        *,
+        activations: Activations = "blocks",
+        scale: float | None = None,
+    ) -> list[Handle]:
         """Handles for so many rows each of one tensor, whose bytes they share. Raises ModelFileError where the tensor
         is missing or is not [sum of rows, columns]."""
         info = self._info(name, (sum(rows), columns))
@@ -70,10 +80,12 @@ class WeightStore:
             self._bytes[name] = self._read(info).reshape(sum(rows), -1)
         handles, start = [], 0
         for count in rows:
-            key = name, start, count
+            key = name, start, count, activations, scale
             if key not in self._matrices:
                 data = self._bytes[name][start : start + count]
-                self._matrices[key] = self._ops.matrix(Weight(name, info.encoding, count, columns, data))
+                self._matrices[key] = self._ops.matrix(
+                    Weight(name, info.encoding, count, columns, data, activations, scale)
+                )
             handles.append(self._matrices[key])
             start += count
         return handles
@@ -95,7 +107,7 @@ class WeightStore:
     def require_all_used(self) -> None:
         """Raises ModelFileError where the file has a layer's tensor that nobody asked for: without it the model would
         be another one."""
-        used = {name for name, _, _ in self._matrices} | self._vectors.keys()
+        used = {name for name, *_ in self._matrices} | self._vectors.keys()
         unused = sorted(name for name in self._index.tensors if name.startswith("blk.") and name not in used)
         if unused:
             more = f" and {len(unused) - 1} more" if len(unused) > 1 else ""

@@ -9,29 +9,61 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.errors import UnsupportedModelError
-from engine.kernels.ops import Activation, AttentionSpec, CacheSpec, Handle, LayerCache, Ops, Rotary, Tensor
+from engine.errors import ModelFileError, UnsupportedModelError
+from engine.kernels.ops import (
+    Activation,
+    Activations,
+    AttentionSpec,
+    CacheSpec,
+    Handle,
+    LayerCache,
+    Ops,
+    Rotary,
+    Tensor,
+)
 from engine.models.config import Config
 from engine.models.model import WeightLoader
 from engine.models.traits import Traits
 
 
-def projection(load: WeightLoader, index: int, name: str, rows: int, columns: int) -> Handle:
-    """The matrix `name` of layer `index`. Raises UnsupportedModelError where the file also scales its outputs."""
-    refuse(load, f"blk.{index}.{name}.scale", "a scale for a whole matrix")
-    return load.matrix(f"blk.{index}.{name}.weight", rows, columns)
+def projection(
+    load: WeightLoader, index: int, name: str, rows: int, columns: int, activations: Activations = "blocks"
+) -> Handle:
+    """The matrix `name` of layer `index`, with the scale that the file may have for it."""
+    name = f"blk.{index}.{name}"
+    return load.matrix(
+        f"{name}.weight", rows, columns, activations=activations, scale=matrix_scale(load, f"{name}.scale")
+    )
 
 
 def fused(load: WeightLoader, index: int, name: str, rows: Sequence[int], columns: int) -> list[Handle]:
     """Several projections, of so many rows each, that lie one after the other in the matrix `name` of layer `index`."""
-    refuse(load, f"blk.{index}.{name}.scale", "a scale for a whole matrix")
-    refuse(load, f"blk.{index}.{name}.bias", "a bias for fused projections")
-    return load.parts(f"blk.{index}.{name}.weight", rows, columns)
+    name = f"blk.{index}.{name}"
+    refuse(load, f"{name}.bias", "a bias for fused projections")
+    return load.parts(f"{name}.weight", rows, columns, scale=matrix_scale(load, f"{name}.scale"))
+
+
+def matrix_scale(load: WeightLoader, name: str) -> float | None:
+    """What the products of a whole matrix are multiplied by, as llama.cpp does (`build_lora_mm`); `None` for nothing.
+
+    Raises ModelFileError for a number that leaves nothing of them.
+    """
+    if not load.has(name):
+        return None
+    scale = float(load.host(name, 1)[0])
+    if not math.isfinite(scale) or scale == 0:
+        raise ModelFileError(f"The model file's {name} is {scale}; the file is damaged, fetch it again.")
+    return scale
 
 
 def post_norm(config: Config, traits: Traits, load: WeightLoader, index: int, name: str) -> Handle | None:
     """The norm `name` after a block of layer `index`, in families that have one."""
     return load.vector(f"blk.{index}.{name}.weight", config.hidden_size) if traits.post_norms else None
+
+
+def sub_norm(traits: Traits, load: WeightLoader, index: int, name: str, width: int) -> Handle | None:
+    """The norm `name` before the last projection of a block of layer `index`, in families that have one."""
+    return load.vector(f"blk.{index}.{name}.weight", width) if traits.sub_norms else None
 
 
 def refuse(load: WeightLoader, name: str, meaning: str) -> None:
@@ -55,6 +87,7 @@ class Attention:
     v_bias: Handle | None
     q_norm: Handle | None
     k_norm: Handle | None
+    sub_norm: Handle | None
     output: Handle
     output_bias: Handle | None
     post_norm: Handle | None
@@ -76,9 +109,9 @@ class Attention:
             q, k, v = fused(load, index, "attn_qkv", (queries, keys, values), config.hidden_size)
         else:
             refuse(load, f"blk.{index}.attn_qkv.weight", "its queries, keys and values in one matrix")
-            q = projection(load, index, "attn_q", queries, config.hidden_size)
-            k = projection(load, index, "attn_k", keys, config.hidden_size)
-            v = projection(load, index, "attn_v", values, config.hidden_size)
+            q = projection(load, index, "attn_q", queries, config.hidden_size, traits.activations)
+            k = projection(load, index, "attn_k", keys, config.hidden_size, traits.activations)
+            v = projection(load, index, "attn_v", values, config.hidden_size, traits.activations)
         scale = traits.attention_scale or 1 / math.sqrt(config.key_dim)
         return Attention(
             spec=AttentionSpec(config.n_heads, scale, traits.sight(index).window, traits.attention_softcap),
@@ -92,7 +125,8 @@ class Attention:
             v_bias=bias("attn_v", values, needed=traits.biased),
             q_norm=head_norm("attn_q_norm"),
             k_norm=head_norm("attn_k_norm"),
-            output=projection(load, index, "attn_output", config.hidden_size, outputs),
+            sub_norm=sub_norm(traits, load, index, "attn_sub_norm", outputs),
+            output=projection(load, index, "attn_output", config.hidden_size, outputs, traits.activations),
             output_bias=bias("attn_output", config.hidden_size),
             post_norm=post_norm(config, traits, load, index, "post_attention_norm"),
         )
@@ -108,6 +142,8 @@ class Attention:
             q = ops.rotary(q, self.spec.n_heads, rotary, start)
             k = ops.rotary(k, self.cache.n_kv_heads, rotary, start)
         attended = ops.attention(q, k, v, cache, self.spec, start)
+        if self.sub_norm is not None:
+            attended = ops.rms_norm(attended, self.sub_norm, self.eps)
         if self.post_norm is None:
             return ops.linear(attended, self.output, bias=self.output_bias, residual=x)
         made = ops.linear(attended, self.output, bias=self.output_bias)
@@ -132,6 +168,7 @@ class FeedForward:
     eps: float
     gate: Handle
     up: Handle
+    sub_norm: Handle | None
     down: Handle
     post_norm: Handle | None
 
@@ -144,20 +181,23 @@ class FeedForward:
         if traits.fused:
             gate, up = fused(load, index, "ffn_up", (width, width), config.hidden_size)
         else:
-            gate = projection(load, index, "ffn_gate", width, config.hidden_size)
-            up = projection(load, index, "ffn_up", width, config.hidden_size)
+            gate = projection(load, index, "ffn_gate", width, config.hidden_size, traits.activations)
+            up = projection(load, index, "ffn_up", width, config.hidden_size, traits.activations)
         return FeedForward(
             activation=traits.activation,
             eps=config.eps,
             gate=gate,
             up=up,
-            down=projection(load, index, "ffn_down", config.hidden_size, width),
+            sub_norm=sub_norm(traits, load, index, "ffn_sub_norm", width),
+            down=projection(load, index, "ffn_down", config.hidden_size, width, traits.activations),
             post_norm=post_norm(config, traits, load, index, "post_ffw_norm"),
         )
 
     def add(self, ops: Ops, x: Tensor, normed: Tensor) -> Tensor:
         """x + feed-forward of the rows `normed`: → [n, hidden_size]."""
         gated = ops.gated(normed, self.gate, self.up, self.activation)
+        if self.sub_norm is not None:
+            gated = ops.rms_norm(gated, self.sub_norm, self.eps)
         if self.post_norm is None:
             return ops.linear(gated, self.down, residual=x)
         return ops.rms_norm(ops.linear(gated, self.down), self.post_norm, self.eps, residual=x)

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from engine.kernels.ops import CacheSpec, Handle, LayerCache, Ops, Tensor
+from engine.kernels.ops import Activations, CacheSpec, Handle, LayerCache, Ops, Tensor
 
 
 class WeightLoader(Protocol):
@@ -16,11 +16,22 @@ class WeightLoader(Protocol):
 
     def has(self, name: str) -> bool: ...
 
-    def matrix(self, name: str, rows: int, columns: int) -> Handle:
-        """Raises ModelFileError where the tensor is missing or has another shape."""
+    def matrix(
+        self, name: str, rows: int, columns: int, *, activations: Activations = "blocks", scale: float | None = None
+    ) -> Handle:
+        """`activations` and `scale` are those of `Weight`. Raises ModelFileError where the tensor is missing or has
+        another shape."""
         ...
 
-    def parts(self, name: str, rows: Sequence[int], columns: int) -> list[Handle]:
+    def parts(
+        self,
+        name: str,
+        rows: Sequence[int],
+        columns: int,
+        *,
+        activations: Activations = "blocks",
+        scale: float | None = None,
+    ) -> list[Handle]:
         """Matrices of so many rows each, which lie one after the other in one tensor. Raises as `matrix` does."""
         ...
 

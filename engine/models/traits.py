@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.errors import ModelFileError
-from engine.kernels.ops import Activation
+from engine.kernels.ops import Activation, Activations
 from engine.models.config import Config
 from engine.models.model import WeightLoader
 from engine.models.rotary import Style, Turn
@@ -30,8 +30,9 @@ class Traits:
     `sight` tells of each layer by its index. `biased`: queries, keys and values always have biases; in other families
     they are taken where the file has them. `head_norms`: every head of the queries and keys is normed. `fused`: one
     matrix makes queries, keys and values, one the gate and what it gates. `post_norms`: what a block makes is normed
-    before it is added. `ffn_norm` names the norm before the second block. `attention_scale` multiplies the scores,
-    1/√key_dim where it is `None`.
+    before it is added; `sub_norms`: what its last projection takes is normed. `activations` says how the layers'
+    projections round their input. `ffn_norm` names the norm before the second block. `attention_scale` multiplies the
+    scores, 1/√key_dim where it is `None`.
     """
 
     sight: Callable[[int], Sight]
@@ -39,6 +40,8 @@ class Traits:
     head_norms: bool = False
     fused: bool = False
     post_norms: bool = False
+    sub_norms: bool = False
+    activations: Activations = "blocks"
     ffn_norm: str = "ffn_norm"
     activation: Activation = "silu"
     attention_scale: float | None = None

@@ -15,7 +15,7 @@
 #define MS_API __attribute__((visibility("default")))
 #endif
 
-#define MS_INTERFACE 4
+#define MS_INTERFACE 5
 
 typedef struct ms_pool ms_pool;
 
@@ -28,11 +28,14 @@ typedef struct ms_pool ms_pool;
 typedef enum { MS_F32, MS_F16, MS_BF16, MS_PACKED(MS_NAME) MS_ENCODINGS } ms_encoding;
 #undef MS_NAME
 
-/* Packed rows as they lie on disk. */
+/* Packed rows as they lie on disk. `row_scales` [rows] belong to ternary codes whose activations are int8, one scale a token, and are NULL
+ * for all other weights; those of one call agree in that. `scale`, where it is not 0, multiplies the results. */
 typedef struct {
     const uint8_t *data;
     int64_t rows, columns, row_bytes;
     int64_t encoding;
+    const float *row_scales;
+    float scale;
 } ms_weight;
 
 /* One layer's keys and values, [n_kv_heads][chunks of 64 positions] of the layout in cache.h. A chunk of width dim takes 64 * dim elements,
@@ -101,9 +104,13 @@ MS_API int ms_attention(ms_pool *pool, const float *q, const float *k, const flo
                         int64_t start, int64_t n_heads, float scale, int64_t window, float softcap, const float *sinks,
                         const int32_t *until, float *out);
 
+/* out[n, width] = each row rounded to int8 with one scale, and back. */
+MS_API int ms_round_tokens(ms_pool *pool, const float *x, int64_t n, int64_t width, float *out);
+
 /* A recorded call of one of the functions above: its pointers, integers and floats in the order of its arguments. */
 typedef enum {
-    MS_EMBED, MS_RMS_NORM, MS_LINEAR, MS_GATED, MS_ROTARY, MS_ATTENTION, MS_LAYER_NORM, MS_ADD, MS_SCALE, MS_ACTIVATE, MS_GATE, MS_SPLICE
+    MS_EMBED, MS_RMS_NORM, MS_LINEAR, MS_GATED, MS_ROTARY, MS_ATTENTION, MS_LAYER_NORM, MS_ADD, MS_SCALE, MS_ACTIVATE, MS_GATE, MS_SPLICE,
+    MS_ROUND_TOKENS
 } ms_function_name;
 typedef struct {
     int64_t function;

@@ -20,6 +20,7 @@ from engine.kernels.native.pointwise import ACTIVATION_NUMBERS, NativeVector, Po
 from engine.kernels.native.recording import c_tokens
 from engine.kernels.native.tensors import NativeTensor
 from engine.kernels.ops import Activation, AttentionSpec, CacheSpec, LayerCache, Rotary, Weight
+from engine.kernels.ternary import row_scales
 
 F32 = npt.NDArray[np.float32]
 CACHE_NUMBERS: Final = MappingProxyType({"f32": 0, "f16": 1, "q8_0": 2})
@@ -28,11 +29,18 @@ CACHE_NUMBERS: Final = MappingProxyType({"f32": 0, "f16": 1, "q8_0": 2})
 
 @dataclass(frozen=True)
 class NativeMatrix:
-    """A weight's bytes, which must stay alive as long as this, and their description for C."""
+    """A weight's bytes, which must stay alive as long as this, and their description for C; the scales of its rows
+    where its products are those of ternary codes with a token's int8."""
 
     weight: Weight
     c: CWeight
     address: int
+    row_scales: F32 | None
+
+    @property
+    def input(self) -> str:
+        """What it is multiplied with: weights of one call agree in that."""
+        return self.weight.activations if self.row_scales is None else "int8"
 
 
 @dataclass(frozen=True)
@@ -70,8 +78,12 @@ class NativeOps(Pointwise):
                 f"it has: {', '.join(self._encodings)}."
             )
         data = weight.data
-        c = CWeight(data.ctypes.data, weight.rows, weight.columns, data.strides[0], number)
-        return NativeMatrix(weight, c, ctypes.addressof(c))
+        scales = row_scales(weight)
+        c = CWeight(
+            data.ctypes.data, weight.rows, weight.columns, data.strides[0], number,
+            None if scales is None else scales.ctypes.data, weight.scale or 0.0,
+        )  # fmt: skip
+        return NativeMatrix(weight, c, ctypes.addressof(c), scales)
 
     def vector(self, values: F32) -> NativeVector:
         values = np.ascontiguousarray(values, np.float32)
@@ -118,6 +130,7 @@ class NativeOps(Pointwise):
         softcap: float | None = None,
     ) -> NativeTensor:
         out = self._workspace.take(x.n, weight.weight.rows)
+        x = self._input(x, weight)
         self._call(
             "ms_linear",
             *(x.address, x.n, 1, weight.address, None, None, out.address, None, None),
@@ -126,6 +139,9 @@ class NativeOps(Pointwise):
         return out
 
     def linears(self, x: NativeTensor, weights: Sequence[NativeMatrix]) -> list[NativeTensor]:
+        if len({weight.input for weight in weights}) > 1:
+            return [self.linear(x, weight) for weight in weights]
+        x = self._input(x, weights[0])
         outs: list[NativeTensor] = []
         for first in range(0, len(weights), 3):
             some = weights[first : first + 3]
@@ -142,8 +158,19 @@ class NativeOps(Pointwise):
     def gated(
         self, x: NativeTensor, gate: NativeMatrix, up: NativeMatrix, activation: Activation = "silu"
     ) -> NativeTensor:
+        if gate.input != up.input:
+            return self.gate(self.linear(x, gate), self.linear(x, up), activation)
+        x = self._input(x, gate)
         out = self._workspace.take(x.n, gate.weight.rows)
         self._call("ms_gated", x.address, x.n, ACTIVATION_NUMBERS[activation], gate.address, up.address, out.address)
+        return out
+
+    def _input(self, x: NativeTensor, weight: NativeMatrix) -> NativeTensor:
+        """x as a weight that rounds tokens is to have it, where C does not see to that itself."""
+        if weight.input != "token":
+            return x
+        out = self._workspace.take(x.n, x.width)
+        self._call("ms_round_tokens", x.address, x.n, x.width, out.address)
         return out
 
     def rotary(self, x: NativeTensor, n_heads: int, table: Rotary, start: int) -> NativeTensor:
