@@ -6,11 +6,13 @@ The names are those of the `gguf` package, the orders those of the converter of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from transformers import (
+    BitNetConfig,
     Gemma2Config,
     Gemma2ForCausalLM,
     Gemma3ForCausalLM,
@@ -29,10 +31,13 @@ from transformers import (
     SmolLM3ForCausalLM,
 )
 
+from bench.bitnet import PROJECTIONS, bitnet_model, silu_config, ternary
 from engine import weights
 from engine.formats.index import TensorIndex
 
-CLASSES: dict[str, tuple[type[PreTrainedConfig], type[PreTrainedModel]]] = {
+CLASSES: dict[str, tuple[Callable[..., PreTrainedConfig], Callable[..., PreTrainedModel]]] = {
+    "bitnet": (silu_config, bitnet_model),
+    "bitnet-b1.58": (BitNetConfig, bitnet_model),
     "gemma2": (Gemma2Config, Gemma2ForCausalLM),
     "gemma3": (Gemma3TextConfig, Gemma3ForCausalLM),
     "llama": (LlamaConfig, LlamaForCausalLM),
@@ -63,6 +68,8 @@ NAMES = {
     "mlp.up_proj": "ffn_up",
     "mlp.gate_up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "self_attn.attn_sub_norm": "attn_sub_norm",
+    "mlp.ffn_sub_norm": "ffn_sub_norm",
 }
 GEMMA_NAMES = {
     "post_attention_layernorm": "post_attention_norm",
@@ -74,6 +81,8 @@ LAYERS = "model.layers."
 
 def architecture_of(config: PreTrainedConfig) -> str:
     """The name that a file gives to it."""
+    if config.model_type == "bitnet" and config.hidden_act == "relu2":
+        return "bitnet-b1.58"
     return config.model_type.removesuffix("_text")
 
 
@@ -96,11 +105,13 @@ def to_gguf(name: str, values: np.ndarray, config: PreTrainedConfig) -> np.ndarr
     """
     if architecture_of(config) in GEMMA and name.endswith("norm.weight"):
         return values + np.float32(1)
+    if config.model_type == "bitnet" and name.removesuffix(".weight").endswith(PROJECTIONS):
+        return ternary(values)
     return _reorder(values, _reordered_heads(name, config), lambda dim: np.arange(dim).reshape(2, dim // 2).T.ravel())
 
 
 def to_transformers(name: str, values: np.ndarray, config: PreTrainedConfig) -> np.ndarray:
-    """The inverse of `to_gguf`."""
+    """The inverse of `to_gguf`, but for what that rounds."""
     if architecture_of(config) in GEMMA and name.endswith("norm.weight"):
         return values - np.float32(1)
     return _reorder(values, _reordered_heads(name, config), lambda dim: np.arange(dim).reshape(dim // 2, 2).T.ravel())

@@ -44,6 +44,8 @@ GEMMA_SHAPE: dict[str, object] = {
     "sliding_window": 9,
 }
 """What a tiny Gemma has besides: the converter knows no head of its own."""
+BITNET_SHAPE: dict[str, object] = {"hidden_size": 256, "intermediate_size": 256, "head_dim": 64}
+"""What a tiny BitNet has besides: ternary encodings have blocks of 256."""
 
 
 def tiny(architecture: str, **changes: object) -> PreTrainedModel:
@@ -53,7 +55,8 @@ def tiny(architecture: str, **changes: object) -> PreTrainedModel:
     """
     make_config, make_model = CLASSES[architecture]
     gemma = architecture in GEMMA
-    model = make_model(make_config(**(SHAPE | (GEMMA_SHAPE if gemma else {}) | changes))).eval()
+    own = BITNET_SHAPE if architecture.startswith("bitnet") else GEMMA_SHAPE if gemma else {}
+    model = make_model(make_config(**(SHAPE | own | changes))).eval()
     draws = torch.Generator().manual_seed(20)
     with torch.no_grad():
         for name, values in model.named_parameters():
@@ -93,6 +96,9 @@ def write_gguf(path: Path, model: PreTrainedModel, encoding: str = "F32") -> Non
             writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
         if config.final_logit_softcapping is not None:
             writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    if config.model_type == "bitnet":  # `BitnetModel`
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(1.0)
     _write_rotary(writer, model)
     with torch.no_grad():
         for name, values in model.named_parameters():
