@@ -76,6 +76,7 @@ def write_gguf(path: Path, model: PreTrainedModel, encoding: str = "F32") -> Non
     """
     config = model.config
     writer = GGUFWriter(path, architecture_of(config))
+    writer.add_tokenizer_model("none")  # llama.cpp loads no file that does not say so
     writer.add_vocab_size(config.vocab_size)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)

@@ -106,9 +106,13 @@ class WeightStore:
 
     def require_all_used(self) -> None:
         """Raises ModelFileError where the file has a layer's tensor that nobody asked for: without it the model would
-        be another one."""
+        be another one.
+
+        Not so the scales of activations that stand beside NVFP4 weights for devices that multiply in four bits.
+        """
         used = {name for name, *_ in self._matrices} | self._vectors.keys()
-        unused = sorted(name for name in self._index.tensors if name.startswith("blk.") and name not in used)
+        needed = (name for name in self._index.tensors if name.startswith("blk.") and not name.endswith(".input_scale"))
+        unused = sorted(name for name in needed if name not in used)
         if unused:
             more = f" and {len(unused) - 1} more" if len(unused) > 1 else ""
             raise ModelFileError(
