@@ -68,14 +68,15 @@ def tiny(architecture: str, **changes: object) -> PreTrainedModel:
     return model
 
 
-def write_gguf(path: Path, model: PreTrainedModel, encoding: str = "F32") -> None:
+def write_gguf(path: Path, model: PreTrainedModel, encoding: str = "F32", *, shard: int = 0) -> None:
     """Write the model with its matrices in `encoding`, and give it the rounded weights that the file now holds.
 
     Keys and tensors are those that llama.cpp's converter writes (`set_gguf_parameters`); norms and biases stay F32.
-    `encoding` is one that the `gguf` package can quantise to.
+    `encoding` is one that the `gguf` package can quantise to. `shard` is the most tensors of a file, 0 for all in one;
+    shards are named by their numbers (`gguf_split`).
     """
     config = model.config
-    writer = GGUFWriter(path, architecture_of(config))
+    writer = GGUFWriter(path, architecture_of(config), split_max_tensors=shard)
     writer.add_tokenizer_model("none")  # llama.cpp loads no file that does not say so
     writer.add_vocab_size(config.vocab_size)
     writer.add_context_length(config.max_position_embeddings)

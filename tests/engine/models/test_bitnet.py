@@ -6,14 +6,12 @@ from contextlib import closing
 from itertools import product
 from pathlib import Path
 
-import gguf
 import numpy as np
 import pytest
 import torch
 from transformers import PreTrainedModel
 
 from bench.accuracy import teacher_forced
-from engine.errors import ModelFileError
 from engine.kernels.native import NativeOps
 from engine.kernels.ops import Ops
 from engine.kernels.plain import PlainOps
@@ -104,26 +102,6 @@ def test_without_the_rounding_of_activations_the_answer_is_another(tmp_path: Pat
     assert errors(load_model(tmp_path / "tiny.gguf", ops), ops, truths(model)).min() > 2 * tolerance("plain", "f32")
 
 
-def test_scales_beside_the_weights_multiply_their_products(tmp_path: Path) -> None:
-    whole, apart = tmp_path / "whole.gguf", tmp_path / "apart.gguf"
-    write_gguf(whole, tiny("bitnet"), "TQ2_0")
-    truth = logits(whole)
-    halve(whole, apart, 2.0)
-    # Twos are exact whatever they multiply.
-    assert np.array_equal(logits(apart).view(np.uint32), truth.view(np.uint32))
-    halve(whole, apart, 3.0)
-    assert np.abs(logits(apart) - truth).max() > 1e-2 * np.abs(truth).max()
-
-
-@pytest.mark.parametrize("scale", [0.0, np.nan, np.inf])
-def test_a_scale_that_leaves_nothing_of_the_products_is_refused(scale: float, tmp_path: Path) -> None:
-    whole, apart = tmp_path / "whole.gguf", tmp_path / "apart.gguf"
-    write_gguf(whole, tiny("bitnet"), "TQ2_0")
-    halve(whole, apart, scale)
-    with pytest.raises(ModelFileError, match=r"blk\.0\.attn_q\.scale is"):
-        load_model(apart, PlainOps())
-
-
 def test_projections_are_exact_sums_of_ternary_codes(tmp_path: Path) -> None:
     write_gguf(tmp_path / "tiny.gguf", tiny("bitnet"), "TQ2_0")
     with closing(NativeOps(1)) as ops:
@@ -134,28 +112,3 @@ def test_projections_are_exact_sums_of_ternary_codes(tmp_path: Path) -> None:
             for handle in (mixer.q, mixer.k, mixer.v, mixer.output, after.gate, after.up, after.down):
                 assert handle.input == "int8"
         assert model.head.input == "blocks"
-
-
-def logits(path: Path) -> np.ndarray:
-    ops = PlainOps()
-    return teacher_forced(load_model(path, ops), ops, TOKENS, kv="f32")
-
-
-def halve(source: Path, target: Path, scale: float) -> None:
-    """The file with the scales of its ternary projections halved, and `scale` beside them."""
-    reader = gguf.GGUFReader(source)
-    writer = gguf.GGUFWriter(target, "bitnet")
-    for key, field in reader.fields.items():
-        if not key.startswith("GGUF.") and key != "general.architecture":
-            writer.add_key_value(key, field.contents(), field.types[0])
-    for tensor in reader.tensors:
-        data = np.array(tensor.data)
-        if tensor.tensor_type == gguf.GGMLQuantizationType.TQ2_0 and tensor.name.startswith("blk."):
-            blocks = data.reshape(-1, 66)
-            blocks[:, 64:] = (blocks[:, 64:].copy().view(np.float16) / 2).view(np.uint8)
-            writer.add_tensor(tensor.name.replace(".weight", ".scale"), np.array([scale], np.float32))
-        writer.add_tensor(tensor.name, data, raw_dtype=tensor.tensor_type)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
