@@ -27,7 +27,7 @@ Handle = Any
 """A weight as its `Ops` wants it. Made by `matrix` or `vector`, used by that `Ops` alone."""
 
 
-Activations = Literal["blocks", "token"]
+InputRounding = Literal["blocks", "token"]
 """How a linear rounds its input: by blocks of 32 for packed encodings (CONTRACT.md, section 4), or each row to int8
 with one scale, as BitNet is trained (section 6)."""
 
@@ -44,7 +44,7 @@ class Weight:
     rows: int
     columns: int
     data: npt.NDArray[np.uint8]
-    activations: Activations = "blocks"
+    activations: InputRounding = "blocks"
     scale: float | None = None
 
 

@@ -13,7 +13,7 @@ from engine.buffers import ALIGNMENT, in_large_pages
 from engine.cancel import Cancel
 from engine.errors import BudgetError, ModelFileError
 from engine.formats.index import TensorIndex, TensorInfo
-from engine.kernels.ops import Activations, Handle, Ops, Weight
+from engine.kernels.ops import Handle, InputRounding, Ops, Weight
 from engine.memory.meter import Meter
 from engine.memory.reader import ModelFile
 from engine.types import LoadProgress
@@ -47,7 +47,7 @@ class WeightStore:
         self._files: dict[Path, ModelFile] = {}
         self._room: npt.NDArray[np.uint8] | None = None
         self._taken = 0
-        self._matrices: dict[tuple[str, int, int, Activations, float | None], Handle] = {}
+        self._matrices: dict[tuple[str, int, int, InputRounding, float | None], Handle] = {}
         self._bytes: dict[str, npt.NDArray[np.uint8]] = {}
         self._vectors: dict[str, npt.NDArray[np.float32]] = {}
         self.total = sum(info.nbytes for info in index.tensors.values())
@@ -59,7 +59,7 @@ class WeightStore:
         return name in self._index.tensors or name in self._index.vectors
 
     def matrix(
-        self, name: str, rows: int, columns: int, *, activations: Activations = "blocks", scale: float | None = None
+        self, name: str, rows: int, columns: int, *, activations: InputRounding = "blocks", scale: float | None = None
     ) -> Handle:
         """Raises ModelFileError where the tensor is missing or is not [rows, columns]."""
         return self.parts(name, (rows,), columns, activations=activations, scale=scale)[0]
@@ -70,7 +70,7 @@ class WeightStore:
         rows: Sequence[int],
         columns: int,
         *,
-        activations: Activations = "blocks",
+        activations: InputRounding = "blocks",
         scale: float | None = None,
     ) -> list[Handle]:
         """Handles for so many rows each of one tensor, whose bytes they share. Raises ModelFileError where the tensor

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from engine.errors import ModelFileError, UnsupportedModelError
 from engine.kernels.ops import (
     Activation,
-    Activations,
     AttentionSpec,
     CacheSpec,
     Handle,
+    InputRounding,
     LayerCache,
     Ops,
     Rotary,
@@ -27,7 +27,7 @@ from engine.models.traits import Traits
 
 
 def projection(
-    load: WeightLoader, index: int, name: str, rows: int, columns: int, activations: Activations = "blocks"
+    load: WeightLoader, index: int, name: str, rows: int, columns: int, activations: InputRounding = "blocks"
 ) -> Handle:
     """The matrix `name` of layer `index`, with the scale that the file may have for it."""
     name = f"blk.{index}.{name}"

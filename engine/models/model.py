@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from engine.kernels.ops import Activations, CacheSpec, Handle, LayerCache, Ops, Tensor
+from engine.kernels.ops import CacheSpec, Handle, InputRounding, LayerCache, Ops, Tensor
 
 
 class WeightLoader(Protocol):
@@ -17,7 +17,7 @@ class WeightLoader(Protocol):
     def has(self, name: str) -> bool: ...
 
     def matrix(
-        self, name: str, rows: int, columns: int, *, activations: Activations = "blocks", scale: float | None = None
+        self, name: str, rows: int, columns: int, *, activations: InputRounding = "blocks", scale: float | None = None
     ) -> Handle:
         """`activations` and `scale` are those of `Weight`. Raises ModelFileError where the tensor is missing or has
         another shape."""
@@ -29,7 +29,7 @@ class WeightLoader(Protocol):
         rows: Sequence[int],
         columns: int,
         *,
-        activations: Activations = "blocks",
+        activations: InputRounding = "blocks",
         scale: float | None = None,
     ) -> list[Handle]:
         """Matrices of so many rows each, which lie one after the other in one tensor. Raises as `matrix` does."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.errors import ModelFileError
-from engine.kernels.ops import Activation, Activations
+from engine.kernels.ops import Activation, InputRounding
 from engine.models.config import Config
 from engine.models.model import WeightLoader
 from engine.models.rotary import Style, Turn
@@ -41,7 +41,7 @@ class Traits:
     fused: bool = False
     post_norms: bool = False
     sub_norms: bool = False
-    activations: Activations = "blocks"
+    activations: InputRounding = "blocks"
     ffn_norm: str = "ffn_norm"
     activation: Activation = "silu"
     attention_scale: float | None = None

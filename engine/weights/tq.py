@@ -7,6 +7,9 @@ import numpy as np
 from engine.weights.encoding import F32, U8, Units
 from engine.weights.packed import Packed, fields, half
 
+_PIECE = 1 << 10
+"""Blocks that `row_scales` takes apart at a time."""
+
 
 def _trits(data: U8, *, run: int, count: int) -> U8:
     """`count` base-3 digits of each byte, the most significant first, in runs as `fields` has them.
@@ -34,8 +37,11 @@ class Ternary(Packed):
         blocks = rows.reshape(-1, self.block_bytes)
         scales = half(blocks[:, -2:]).reshape(len(rows), -1)
         chosen = np.take_along_axis(scales, (scales != 0).argmax(axis=1)[:, np.newaxis], axis=1)
-        other = (scales != chosen).reshape(-1)
-        return None if self.unpack(blocks[other]).codes.any() else chosen[:, 0]
+        other = np.flatnonzero(scales != chosen)
+        for start in range(0, len(other), _PIECE):
+            if self.unpack(blocks[other[start : start + _PIECE]]).codes.any():
+                return None
+        return np.ascontiguousarray(chosen[:, 0])
 
 
 class TQ1_0(Ternary):

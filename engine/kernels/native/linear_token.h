@@ -4,7 +4,7 @@
 
 #include "linear_tiles.h"
 
-/* Eight sums more of the products of 32 codes 0 … 2 with as many bytes. */
+/* Eight sums more of the products of 32 codes 0 … 3 with as many bytes. */
 #if BYTE_TOP == 255
 INLINE i32x8 token_dot(i32x8 sum, u8x32 codes, const int8_t *bytes) {
     return (i32x8)_mm256_dpbusd_epi32((__m256i)sum, (__m256i)codes, (__m256i)u8x32_load(bytes));
