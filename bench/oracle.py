@@ -6,6 +6,7 @@ The names are those of the `gguf` package, the orders those of the converter of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ from transformers import (
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3VLConfig,
+    Qwen3VLForConditionalGeneration,
     SmolLM3Config,
     SmolLM3ForCausalLM,
 )
@@ -32,13 +35,31 @@ from transformers import (
 from engine import weights
 from engine.formats.index import TensorIndex
 
-CLASSES: dict[str, tuple[type[PreTrainedConfig], type[PreTrainedModel]]] = {
+TOWER = {
+    "depth": 4,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_heads": 2,
+    "patch_size": 8,
+    "spatial_merge_size": 2,
+}
+"""The numbers of a vision tower that is small, where one has to be there."""
+
+
+def qwen3vl_config(**text: Any) -> PreTrainedConfig:
+    """Of the whole model: its text part has no class of its own."""
+    levels = {"deepstack_visual_indexes": [1, 2], "num_position_embeddings": 16, "out_hidden_size": text["hidden_size"]}
+    return Qwen3VLConfig(text_config=text, vision_config=TOWER | levels)
+
+
+CLASSES: dict[str, tuple[Callable[..., PreTrainedConfig], type[PreTrainedModel]]] = {
     "gemma2": (Gemma2Config, Gemma2ForCausalLM),
     "gemma3": (Gemma3TextConfig, Gemma3ForCausalLM),
     "llama": (LlamaConfig, LlamaForCausalLM),
     "phi3": (Phi3Config, Phi3ForCausalLM),
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+    "qwen3vl": (qwen3vl_config, Qwen3VLForConditionalGeneration),
     "smollm3": (SmolLM3Config, SmolLM3ForCausalLM),
 }
 """By the architecture that a file names."""
@@ -70,15 +91,18 @@ GEMMA_NAMES = {
     "post_feedforward_layernorm": "post_ffw_norm",
 }
 LAYERS = "model.layers."
+OTHER_NAMES = {"qwen3_vl": "qwen3vl", "qwen3_vl_text": "qwen3vl"}
+"""Architectures that GGUF calls otherwise."""
 
 
 def architecture_of(config: PreTrainedConfig) -> str:
     """The name that a file gives to it."""
-    return config.model_type.removesuffix("_text")
+    return OTHER_NAMES.get(config.model_type, config.model_type.removesuffix("_text"))
 
 
 def gguf_name(name: str, config: PreTrainedConfig) -> str:
     """A parameter's name in Transformers → the tensor's name in a file."""
+    name = name.replace("model.language_model.", "model.")
     names = NAMES | GEMMA_NAMES if architecture_of(config) in GEMMA else NAMES
     if not name.startswith(LAYERS):
         return names[name]

@@ -19,6 +19,7 @@ from engine.decode.fingerprint import fingerprint
 from engine.decode.forward import Forward
 from engine.decode.generate import generate
 from engine.decode.measure import Measurement, measure
+from engine.decode.prompt import Prompt
 from engine.errors import ContextError, MillstreamError, SettingsError
 from engine.formats import open_index
 from engine.formats.index import TensorIndex
@@ -207,7 +208,15 @@ class Engine:
         self._check_length(len(prompt), 0, SHORTEN if continues else BEGIN_OR_SHORTEN)
         chunk = self._budgets.chunk
         return self._exclusive(
-            generate(self._forward, self._tokenizer, prompt, settings, chunk=chunk, continues=continues, cancel=cancel)
+            generate(
+                self._forward,
+                self._tokenizer,
+                Prompt.of(prompt),
+                settings,
+                chunk=chunk,
+                continues=continues,
+                cancel=cancel,
+            )
         )
 
     def _exclusive(self, events: Generator[Event]) -> Iterator[Event]:

@@ -10,7 +10,7 @@ import gguf
 import numpy as np
 import torch
 from gguf import GGMLQuantizationType, GGUFWriter
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from bench.oracle import CLASSES, GEMMA, architecture_of, gguf_name, to_gguf, to_transformers
 from engine import models
@@ -44,6 +44,12 @@ GEMMA_SHAPE: dict[str, object] = {
     "sliding_window": 9,
 }
 """What a tiny Gemma has besides: the converter knows no head of its own."""
+FAMILY_SHAPES: dict[str, dict[str, object]] = {
+    "gemma2": GEMMA_SHAPE,
+    "gemma3": GEMMA_SHAPE,
+    "qwen3vl": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 2, 2]}},
+}
+"""What a tiny model of a family has besides."""
 
 
 def tiny(architecture: str, **changes: object) -> PreTrainedModel:
@@ -53,7 +59,7 @@ def tiny(architecture: str, **changes: object) -> PreTrainedModel:
     """
     make_config, make_model = CLASSES[architecture]
     gemma = architecture in GEMMA
-    model = make_model(make_config(**(SHAPE | (GEMMA_SHAPE if gemma else {}) | changes))).eval()
+    model = make_model(make_config(**(SHAPE | FAMILY_SHAPES.get(architecture, {}) | changes))).eval()
     draws = torch.Generator().manual_seed(20)
     with torch.no_grad():
         for name, values in model.named_parameters():
@@ -71,7 +77,7 @@ def write_gguf(path: Path, model: PreTrainedModel, encoding: str = "F32") -> Non
     Keys and tensors are those that llama.cpp's converter writes (`set_gguf_parameters`); norms and biases stay F32.
     `encoding` is one that the `gguf` package can quantise to.
     """
-    config = model.config
+    config = model.config.get_text_config()
     writer = GGUFWriter(path, architecture_of(config))
     writer.add_vocab_size(config.vocab_size)
     writer.add_context_length(config.max_position_embeddings)
@@ -93,9 +99,14 @@ def write_gguf(path: Path, model: PreTrainedModel, encoding: str = "F32") -> Non
             writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
         if config.final_logit_softcapping is not None:
             writer.add_final_logit_softcapping(config.final_logit_softcapping)
-    _write_rotary(writer, model)
+    if architecture_of(config) == "qwen3vl":  # `Qwen3VLTextModel`, and `MmprojModel` counts the levels
+        writer.add_rope_dimension_sections([*config.rope_parameters["mrope_section"], 0])
+        writer.add_num_deepstack_layers(len(model.config.vision_config.deepstack_visual_indexes))
+    _write_rotary(writer, config, model)
     with torch.no_grad():
         for name, values in model.named_parameters():
+            if ".visual." in name:
+                continue
             kind = GGMLQuantizationType[encoding if values.ndim == 2 else "F32"]
             packed = gguf.quantize(to_gguf(name, values.numpy(), config), kind)
             writer.add_tensor(gguf_name(name, config), packed, raw_dtype=kind)
@@ -114,11 +125,11 @@ def load_model(path: Path, ops: Ops, context: int = CONTEXT) -> Model:
         return models.build(index.metadata, store, context=context)
 
 
-def _write_rotary(writer: GGUFWriter, model: PreTrainedModel) -> None:
+def _write_rotary(writer: GGUFWriter, config: PreTrainedConfig, model: PreTrainedModel) -> None:
     """Keys and tensors of rotary positions, as `set_gguf_parameters` and `generate_extra_tensors` of the converter."""
     writes = {}
     # Gemma 3 scales the turning of its global layers; the base of the local ones is not written.
-    rope = model.config.rope_parameters.get("full_attention", model.config.rope_parameters)
+    rope = config.rope_parameters.get("full_attention", config.rope_parameters)
     writer.add_rope_freq_base(rope["rope_theta"])
     if rope["rope_type"] == "llama3":
         writes["rope_freqs.weight"] = _llama3_divisors(model)
@@ -137,7 +148,7 @@ def _write_rotary(writer: GGUFWriter, model: PreTrainedModel) -> None:
     if rope["rope_type"] == "longrope":
         # As the converter does for Phi-3: the amplitude is worked out beforehand.
         original = rope["original_max_position_embeddings"]
-        longer = model.config.max_position_embeddings / original
+        longer = config.max_position_embeddings / original
         writer.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE)
         writer.add_rope_scaling_orig_ctx_len(original)
         writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(max(longer, 1)) / math.log(original)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engine.decode.prompt import Prompt
 from engine.kernels.kv import holds, positions, row_bytes
 from engine.kernels.ops import CacheSpec, LayerCache, Ops
 from engine.memory.meter import Meter, require_free
@@ -48,16 +49,17 @@ class KVCache:
     def tokens(self) -> tuple[int, ...]:
         return tuple(self._tokens)
 
-    def keep_prefix(self, tokens: Sequence[int]) -> int:
-        """Keep what `tokens` shares with the cached tokens from the start, drop the rest: → positions kept.
+    def keep_prefix(self, prompt: Prompt) -> int:
+        """Keep what `prompt` shares with the cached tokens from the start, drop the rest: → positions kept.
 
-        The last of `tokens` is never among them, since its logits have to be computed.
+        The last of its tokens is never among them, since its logits have to be computed.
         """
         kept = 0
-        for cached, token in zip(self._tokens, tokens[:-1], strict=False):
+        for cached, token in zip(self._tokens, prompt.tokens[:-1], strict=False):
             if cached != token:
                 break
             kept += 1
+        kept = prompt.whole(kept)
         self.truncate(kept)
         return kept
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from typing import Final
 
 from engine.cancel import Cancel
 from engine.decode.forward import Forward
+from engine.decode.prompt import Prompt
 from engine.decode.sampler import Sampler
 from engine.kernels.ops import Tensor
 from engine.text import Detokenizer, ReplyReader, StopStrings, Tokenizer
@@ -21,7 +22,7 @@ HEADER_TOKENS: Final = 64
 def generate(
     forward: Forward,
     tokenizer: Tokenizer,
-    prompt: Sequence[int],
+    prompt: Prompt,
     settings: Settings,
     *,
     chunk: int,
@@ -39,7 +40,7 @@ def generate(
     """
     cancel = cancel or Cancel()
     cache = forward.cache
-    reply = _Reply(len(prompt), cache.keep_prefix(prompt))
+    reply = _Reply(len(prompt), forward.begin(prompt))
 
     yield PrefillProgress(len(cache), len(prompt), reply.cached)
     hidden: Tensor = None
@@ -48,16 +49,16 @@ def generate(
             yield reply.finished("cancelled")
             return
         started = time.perf_counter()
-        hidden = forward.advance(prompt[len(cache) : len(cache) + chunk])
+        hidden = forward.advance(prompt.piece(len(cache), chunk))
         reply.prefill_s += time.perf_counter() - started
         yield PrefillProgress(len(cache), len(prompt), reply.cached)
 
     sampler = Sampler(settings, _seed(settings), forward.model.vocabulary)
-    sampler.see(prompt)
+    sampler.see(prompt.ids)
     channels = None if continues else tokenizer.channels
     detokenizer = Detokenizer(tokenizer, continues=continues, keep=channels.markers if channels else ())
     stops = StopStrings(settings.stop)
-    prompt_end = tokenizer.decode(prompt[-HEADER_TOKENS:], skip_special=False) if channels else ""
+    prompt_end = tokenizer.decode(prompt.ids[-HEADER_TOKENS:], skip_special=False) if channels else ""
     reader = ReplyReader(channels.reader(prompt_end) if channels else None)
     token: int | None = None
     reason: FinishReason | None = None

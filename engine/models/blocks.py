@@ -97,7 +97,16 @@ class Attention:
             post_norm=post_norm(config, traits, load, index, "post_attention_norm"),
         )
 
-    def add(self, ops: Ops, x: Tensor, normed: Tensor, rotary: Rotary | None, cache: LayerCache, start: int) -> Tensor:
+    def add(
+        self,
+        ops: Ops,
+        x: Tensor,
+        normed: Tensor,
+        rotary: Rotary | None,
+        cache: LayerCache,
+        start: int,
+        until: Sequence[int] | None = None,
+    ) -> Tensor:
         """x + attention of the rows `normed` at positions `start …`: → [n, hidden_size]."""
         q, k, v = self._project(ops, normed)
         if self.q_norm is not None:
@@ -107,7 +116,7 @@ class Attention:
         if rotary is not None:
             q = ops.rotary(q, self.spec.n_heads, rotary, start)
             k = ops.rotary(k, self.cache.n_kv_heads, rotary, start)
-        attended = ops.attention(q, k, v, cache, self.spec, start)
+        attended = ops.attention(q, k, v, cache, self.spec, start, until=until)
         if self.post_norm is None:
             return ops.linear(attended, self.output, bias=self.output_bias, residual=x)
         made = ops.linear(attended, self.output, bias=self.output_bias)

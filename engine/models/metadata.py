@@ -65,6 +65,18 @@ class Metadata:
             raise _mistyped(self.whole(key), "true or false", value)
         return value
 
+    def integers(self, key: str, *, length: int, low: int, high: int) -> list[int]:
+        """A list of so many whole numbers."""
+        value = self._get(key, None)
+        if not isinstance(value, list) or not all(isinstance(item, int) and item is not True for item in value):
+            raise _mistyped(self.whole(key), "a list of whole numbers", value)
+        if len(value) != length:
+            raise _outside(f"length of {self.whole(key)}", len(value), length, length)
+        for item in value:
+            if not low <= item <= high:
+                raise _outside(self.whole(key), item, low, high)
+        return value
+
     def length(self, key: str, *, high: int) -> int | None:
         """The number of entries of a list, at least one; `None` where the key is absent."""
         value = self._values.get(self.whole(key))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.kernels.ops import CacheSpec, Handle, LayerCache, Ops, Tensor
+from engine.kernels.ops import CacheSpec, Handle, LayerCache, Ops, Rotary, Tensor
+from engine.models.rotary import Turn
 
 
 class WeightLoader(Protocol):
@@ -31,6 +34,24 @@ class WeightLoader(Protocol):
         ...
 
 
+Tables = Mapping[Turn, Rotary]
+"""The rotary positions of one conversation, where pictures give it others than a model's own."""
+OWN: Final[Tables] = MappingProxyType({})
+
+
+@dataclass(frozen=True, eq=False)
+class Inset:
+    """Rows of a pass, from its row `start` on, that stand for a picture.
+
+    `features` is [rows, hidden_size · (1 + levels)]. The first hidden_size columns take the place of an embedding;
+    those of level i are added to what layer i makes (DeepStack: Meng et al., arXiv:2406.04334).
+    """
+
+    start: int
+    rows: int
+    features: Tensor
+
+
 class Model(Protocol):
     """A loaded architecture. It owns no state between calls but its weight handles."""
 
@@ -39,12 +60,27 @@ class Model(Protocol):
     vocabulary: int
     caches: tuple[CacheSpec, ...]
     """One per layer."""
+    inset_width: int
+    """Of a row of a picture's features."""
+    turns: tuple[Turn, ...]
+    """Those that pictures have places of their own in; none for most models."""
 
-    def hidden(self, ops: Ops, tokens: Sequence[int], start: int, caches: Sequence[LayerCache]) -> Tensor:
+    def hidden(
+        self,
+        ops: Ops,
+        tokens: Sequence[int],
+        start: int,
+        caches: Sequence[LayerCache],
+        *,
+        tables: Tables = OWN,
+        insets: Sequence[Inset] = (),
+    ) -> Tensor:
         """Run the tokens at positions `start …`, filling the caches: → [n, hidden_size], normed, ready for `logits`.
 
-        The caller sees to it that they lie within `context_length`. For a given n the same operations are called on
-        the same handles, whatever the tokens and `start` are, so that they can be recorded once and replayed.
+        Rows of `insets`, in ascending order, have negative numbers for tokens, and `tables` take the place of those of
+        `turns`. The caller sees to it that they lie within `context_length`. For a given n without insets the same
+        operations are called on the same handles, whatever the tokens and `start` are, so that they can be recorded
+        once and replayed.
         """
         ...
 

@@ -11,7 +11,7 @@ from engine.errors import ModelFileError
 from engine.kernels.ops import Activation
 from engine.models.config import Config
 from engine.models.model import WeightLoader
-from engine.models.rotary import Style, Turn
+from engine.models.rotary import Axes, Style, Turn
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,8 @@ class Traits:
     they are taken where the file has them. `head_norms`: every head of the queries and keys is normed. `fused`: one
     matrix makes queries, keys and values, one the gate and what it gates. `post_norms`: what a block makes is normed
     before it is added. `ffn_norm` names the norm before the second block. `attention_scale` multiplies the scores,
-    1/√key_dim where it is `None`.
+    1/√key_dim where it is `None`. `mutual_insets`: all rows of a picture see each other.
+    `inset_levels`: features of pictures that are added after so many layers.
     """
 
     sight: Callable[[int], Sight]
@@ -45,6 +46,8 @@ class Traits:
     attention_softcap: float | None = None
     embedding_scale: float = 1.0
     logit_softcap: float | None = None
+    mutual_insets: bool = False
+    inset_levels: int = 0
 
 
 def same_sight(sight: Sight) -> Callable[[int], Sight]:
@@ -52,8 +55,8 @@ def same_sight(sight: Sight) -> Callable[[int], Sight]:
     return lambda index: sight
 
 
-def file_turn(config: Config, load: WeightLoader, context: int, style: Style) -> Turn:
-    """The rotary positions that a file describes, for `context` of them.
+def file_turn(config: Config, load: WeightLoader, context: int, style: Style, axes: Axes | None = None) -> Turn:
+    """The rotary positions that a file describes, for `context` of them; `axes` as in `Turn`.
 
     Each frequency is divided by its number in `rope_freqs.weight`, where Llama 3 keeps them, or in one of LongRoPE's
     two lists: the long one where more positions are kept than the model was first trained on.
@@ -73,4 +76,4 @@ def file_turn(config: Config, load: WeightLoader, context: int, style: Style) ->
                 f"The model file's {name} holds a number that is not above zero; the file is damaged, fetch it again."
             )
         frequencies = frequencies / divisors
-    return Turn(frequencies, style, scaling.amplitude)
+    return Turn(frequencies, style, scaling.amplitude, axes)

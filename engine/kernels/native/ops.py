@@ -148,6 +148,7 @@ class NativeOps(Pointwise):
 
     def rotary(self, x: NativeTensor, n_heads: int, table: Rotary, start: int) -> NativeTensor:
         assert start + x.n <= len(table.cos)
+        assert table.cos.flags.c_contiguous and table.sin.flags.c_contiguous
         self._keep(table)
         out = self._workspace.take(x.n, x.width)
         self._call(

@@ -11,6 +11,7 @@ import pytest
 from engine.cancel import Cancel
 from engine.decode.forward import Forward
 from engine.decode.generate import generate
+from engine.decode.prompt import Prompt
 from engine.formats.index import TensorIndex
 from engine.kernels.ops import Tensor
 from engine.text import Tokenizer
@@ -56,7 +57,7 @@ def reply_to(
     ids = [tokenizer.encode(text, parse_special=True, add_bos=False) for text in (prompt, reply)]
     forward, cancel = Writes(make_forward(), ids[1]), Cancel()
     pieces = []
-    for event in generate(forward, tokenizer, ids[0], settings, chunk=8, continues=continues, cancel=cancel):
+    for event in generate(forward, tokenizer, Prompt.of(ids[0]), settings, chunk=8, continues=continues, cancel=cancel):
         if isinstance(event, Finished):
             return joined(pieces), event
         if not isinstance(event, PrefillProgress):
