@@ -99,13 +99,13 @@ def open_image(source: bytes | Path, *, name: str = "The picture", max_pixels: i
 def _read(path: Path) -> bytes:
     """At most one byte more than MAX_BYTES. A pipe or a device is never opened."""
     try:
-        mode = os.stat(path).st_mode
-        if stat.S_ISDIR(mode):
+        status = os.stat(path)
+        if stat.S_ISDIR(status.st_mode):
             raise ImageError(f"{path} is a folder, where a picture is wanted.")
-        if not stat.S_ISREG(mode):
+        if not stat.S_ISREG(status.st_mode):
             raise ImageError(f"{path} is not an ordinary file. Choose a picture.")
         with open(path, "rb") as file:
-            return file.read(MAX_BYTES + 1)
+            return file.read(min(status.st_size, MAX_BYTES + 1))
     except FileNotFoundError:
         raise ImageError(f"There is no file {path}.") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
