@@ -154,6 +154,8 @@ def transformers_model(index: TensorIndex) -> PreTrainedModel:
     model = make_model(config).eval()
     with torch.no_grad():
         for name, values in model.named_parameters():
+            if ".visual." in name:
+                continue
             stored = decode(index, gguf_name(name, config)).reshape(values.shape)
             values.copy_(torch.tensor(to_transformers(name, stored, config)))
         if "rope_freqs.weight" in index.tensors:
@@ -187,6 +189,8 @@ def _configuration(index: TensorIndex, architecture: str) -> dict[str, Any]:
         given["query_pre_attn_scalar"] = hidden_size // n_heads if largest else head_dim
         given["attn_logit_softcapping"] = meta.get("attn_logit_softcapping")
         given["final_logit_softcapping"] = meta.get("final_logit_softcapping")
+    if architecture == "qwen3vl":
+        given["rope_parameters"]["mrope_section"] = meta["rope.dimension_sections"][:3]
     if architecture == "gemma3":
         local = {"rope_type": "default", "rope_theta": meta.get("rope.freq_base_swa", 10000.0)}
         given["rope_parameters"] = {"full_attention": given["rope_parameters"], "sliding_attention": local}

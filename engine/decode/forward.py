@@ -9,12 +9,12 @@ import numpy.typing as npt
 
 from engine.decode.cache import KVCache
 from engine.decode.finite import not_finite
-from engine.decode.places import places
 from engine.decode.prompt import Prompt
 from engine.errors import ContextError
 from engine.kernels.ops import Ops, Tensor
 from engine.models.model import OWN, Inset, Model, Tables
 from engine.vision.patches import Picture
+from engine.vision.positions import prompt_positions
 
 See = Callable[[Picture], Tensor]
 """A vision tower at work: → the picture's features, [tokens, width]."""
@@ -62,8 +62,9 @@ class Forward:
 
     def _turn(self, prompt: Prompt) -> None:
         """Let rows of pictures, and what follows them, turn by places of their own."""
-        lies = places(prompt.pictures, self.model.context_length)
-        made = {turn: turn.at(lies) for turn in self.model.turns}
+        places, after = prompt_positions(prompt.segments())
+        rest, _ = prompt_positions([self.model.context_length - len(places)], after)
+        made = {turn: turn.at(np.concatenate([places, rest])) for turn in self.model.turns}
         if not self._tables:
             self._tables = made
             self._record()

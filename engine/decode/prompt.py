@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.vision.patches import Picture
+from engine.vision.positions import Segment
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,6 +20,13 @@ class Placed:
     @property
     def stop(self) -> int:
         return self.start + self.picture.tokens
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of tokens, each of which stands for a square of patches."""
+        rows, columns = self.picture.grid
+        side = math.isqrt(rows * columns // self.picture.tokens)
+        return rows // side, columns // side
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +58,15 @@ class Prompt:
     def ids(self) -> list[int]:
         """The tokens alone."""
         return [token for token in self.tokens if token >= 0]
+
+    def segments(self) -> list[Segment]:
+        """Text by its length, pictures by the grids of their tokens, in order."""
+        made: list[Segment] = []
+        done = 0
+        for placed in self.pictures:
+            made += (placed.start - done, placed.grid)
+            done = placed.stop
+        return [*made, len(self.tokens) - done]
 
     def within(self, start: int, stop: int) -> list[Placed]:
         """The pictures that begin in rows `start … stop - 1`."""

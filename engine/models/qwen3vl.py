@@ -11,8 +11,9 @@ from engine.models.config import Config
 from engine.models.decoder import Decoder
 from engine.models.metadata import Metadata
 from engine.models.model import WeightLoader
-from engine.models.rotary import Axes, interleaved_axes
+from engine.models.rotary import Axes
 from engine.models.traits import Sight, Traits, file_turn, same_sight
+from engine.vision.positions import rotary_axes
 
 SECTIONS: Final = 4
 """Pairs that turn by time, height and width; the fourth number is for what no model of this family has."""
@@ -29,4 +30,4 @@ def build(metadata: Metadata, load: WeightLoader, context: int) -> Decoder:
 def picture_axes(keys: Metadata, config: Config) -> Axes:
     """The axes of a family whose files give the sections of interleaved positions."""
     sections = keys.integers("rope.dimension_sections", length=SECTIONS, low=0, high=config.rotary_dim)
-    return interleaved_axes(sections, config.rotary_dim // 2)
+    return rotary_axes(config.rotary_dim // 2, sections)

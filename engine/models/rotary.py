@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,7 +11,7 @@ import numpy.typing as npt
 from engine.kernels.ops import Rotary
 
 F64 = npt.NDArray[np.float64]
-Axes = npt.NDArray[np.intp]
+Axes = npt.NDArray[np.int64]
 Style = Literal["interleaved", "halves"]
 
 
@@ -42,15 +41,6 @@ class Turn:
         angles = turned.astype(np.float64) * self.frequencies
         cos, sin = (self.amplitude * function(angles) for function in (np.cos, np.sin))
         return Rotary(cos.astype(np.float32, order="C"), sin.astype(np.float32, order="C"), self.style)
-
-
-def interleaved_axes(sections: Sequence[int], pairs: int) -> Axes:
-    """The axis that turns each of `pairs`: time, height and width by turns, as long as the section of a width or height
-    lasts; time from there on (Qwen3-VL Technical Report, arXiv:2511.21631, "Interleaved MRoPE"). [pairs]."""
-    axes = np.zeros(pairs, np.intp)
-    for axis in (1, 2):
-        axes[axis : 3 * sections[axis] : 3] = axis
-    return axes
 
 
 def inverse_frequencies(theta: float, dims: int) -> F64:
