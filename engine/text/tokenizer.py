@@ -15,7 +15,7 @@ from engine.text import vocabulary as vocab
 from engine.text.bpe import ByteLevel, pre_tokenizer
 from engine.text.channels import ChannelForm, channel_form
 from engine.text.conversation import texts
-from engine.text.sentencepiece import SentencePiece
+from engine.text.sentencepiece import Prefix, SentencePiece
 from engine.text.special import SpecialTokens
 from engine.text.template import KEY as CHAT_TEMPLATE
 from engine.text.tools import ToolForm, tool_form
@@ -55,6 +55,10 @@ END_OF_TURN: Final = frozenset(
 )
 """Texts that end a turn where they are CONTROL tokens."""
 
+PREPEND_SCHEME: Final = "tokenizer.huggingface.prepend_scheme"
+SPLIT: Final = "tokenizer.huggingface.split"
+"""Keys of our own, for what only a tokenizer.json can say (`Metaspace`)."""
+
 _MODELS: Final = ("gpt2", "llama", "gemma4")
 
 _KEEPS_BLANKS: Final = frozenset({"<unk>", "<s>", "<|endoftext|>"})
@@ -65,12 +69,12 @@ file does not carry)."""
 class Codec(Protocol):
     """How one kind of vocabulary encodes ordinary text, and what bytes its tokens stand for.
 
-    A text that is encoded stands at the start, or after a CONTROL or user-defined token.
+    A stretch that is encoded is the `first` of a text, at its start, or stands after a CONTROL or user-defined token.
     """
 
     space_prefix: bool
 
-    def encode(self, text: str) -> list[int]: ...
+    def encode(self, text: str, *, first: bool) -> list[int]: ...
 
     def token_bytes(self, token: str, kind: int) -> bytes: ...
 
@@ -134,8 +138,10 @@ class Tokenizer:
             pre = pre_tokenizer(vocab.name(metadata, "pre", "default"))
             codec, wants_bos = ByteLevel(vocabulary, pre), pre.add_bos
         else:
-            prefix = vocab.flag(metadata, "add_space_prefix", model == "llama")
-            codec = SentencePiece(vocabulary, space_prefix=prefix, by_score=model == "llama")
+            prefix, split = _blanks(metadata, model)
+            # A GGUF file of Llama's kind has scores; what was a tokenizer.json has the merges of that.
+            by_score = model == "llama" and (vocabulary.scores is not None or vocabulary.merges is None)
+            codec = SentencePiece(vocabulary, prefix=prefix, by_score=by_score, split=split)
             wants_bos = True
         size = len(vocabulary.tokens)
         bos = vocab.token_id(metadata, "bos_token_id", size)
@@ -231,7 +237,7 @@ class Tokenizer:
                 ids.append(piece)
                 before = piece
             elif piece := piece.lstrip() if before in self._swallowing else piece:
-                ids += self._codec.encode(piece)
+                ids += self._codec.encode(piece, first=before is None)
         if add_bos and self.bos is not None and ids[:1] != [self.bos]:
             ids.insert(0, self.bos)
         return ids
@@ -239,6 +245,14 @@ class Tokenizer:
     def _check(self, token_id: int) -> None:
         if not 0 <= token_id < self.size:
             raise SettingsError(f"There is no token {token_id}: the vocabulary has the ids from 0 to {self.size - 1}.")
+
+
+def _blanks(metadata: Mapping[str, object], model: str) -> tuple[Prefix, bool]:
+    """What is done about blanks before a text, and whether merges stop at one."""
+    prefix = metadata.get(PREPEND_SCHEME)
+    if prefix in ("never", "always", "first"):
+        return prefix, metadata.get(SPLIT) is True
+    return "each" if vocab.flag(metadata, "add_space_prefix", model == "llama") else "never", False
 
 
 def _ends_of_turn(control: Mapping[str, int]) -> set[int]:
