@@ -7,6 +7,7 @@ import sys
 
 from engine import Budgets, Message, Settings, SettingsError
 from engine.checks import check_budgets, check_settings
+from engine.types import EFFORTS
 
 
 def model(*, default: str | None = None) -> argparse.ArgumentParser:
@@ -71,6 +72,14 @@ def sampling() -> argparse.ArgumentParser:
     group.add_argument(
         "--stop", type=_text, action="append", default=[], metavar="TEXT", help="end before this text; repeatable"
     )
+    group = parser.add_argument_group("reasoning")
+    group.add_argument(
+        "--thinking",
+        action=argparse.BooleanOptionalAction,
+        help="have the model reason before it answers, or not (default: as the model does by itself)",
+    )
+    group.add_argument("--reasoning", choices=EFFORTS, help="how much to reason (default: as the model does by itself)")
+    group.add_argument("--final-only", action="store_true", help="show only the answer, without the reasoning")
     return parser
 
 
@@ -97,6 +106,8 @@ def settings(arguments: argparse.Namespace) -> Settings:
         repetition_penalty=arguments.repetition_penalty,
         seed=arguments.seed,
         stop=tuple(arguments.stop),
+        thinking=arguments.thinking,
+        effort=arguments.reasoning,
     )
     check_settings(chosen)
     return chosen

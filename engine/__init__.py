@@ -8,9 +8,10 @@
             if isinstance(event, Text):
                 print(event.text, end="", flush=True)
 
-A reply is a stream of events: `PrefillProgress` while the prompt is read, `Text` (and `Reasoning`) pieces, and one
-`Finished` with the reason, the token counts and the timings. `Cancel` stops a reply or a load from another thread.
-Whatever goes wrong in a way that a person can mend is a `MillstreamError` whose message is a sentence for that person.
+A reply is a stream of events: `PrefillProgress` while the prompt is read, `Text` (and `Reasoning`) pieces, a `ToolCall`
+for each of the `tools` that the model asks for, and one `Finished` with the reason, the token counts and the timings.
+`Cancel` stops a reply or a load from another thread. Whatever goes wrong in a way that a person can mend is a
+`MillstreamError` whose message is a sentence for that person.
 
 An engine holds one conversation and runs one reply at a time, in the thread that iterates over it. The next `chat` of
 the same conversation computes only what was added, because the longest prefix that both prompts share stays cached.
@@ -35,6 +36,7 @@ from engine.errors import (
 )
 from engine.types import (
     Budgets,
+    Effort,
     Event,
     Fingerprint,
     Finished,
@@ -49,6 +51,7 @@ from engine.types import (
     Settings,
     Text,
     Timings,
+    Tool,
     ToolCall,
     Usage,
 )
@@ -66,6 +69,7 @@ __all__ = [
     "Cancelled",
     "ContextError",
     "DownloadError",
+    "Effort",
     "Engine",
     "Event",
     "Fingerprint",
@@ -87,6 +91,7 @@ __all__ = [
     "StorageError",
     "Text",
     "Timings",
+    "Tool",
     "ToolCall",
     "UnsupportedModelError",
     "Usage",

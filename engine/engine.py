@@ -20,17 +20,18 @@ from engine.decode.forward import Forward
 from engine.decode.generate import generate
 from engine.decode.measure import Measurement, measure
 from engine.decode.prompt import Prompt
-from engine.errors import ContextError, MillstreamError, SettingsError
+from engine.errors import MillstreamError, SettingsError
 from engine.formats import open_index
 from engine.formats.index import TensorIndex
 from engine.info import model_info
 from engine.kernels.ops import Ops
+from engine.limit import BEGIN_OR_SHORTEN, SHORTEN, ContextLimit
 from engine.memory.meter import Meter, require_free
 from engine.memory.store import WeightStore
 from engine.models.model import Model
-from engine.text import ChatTemplate, Tokenizer
-from engine.text.bound import LengthBound
-from engine.types import Budgets, Event, Fingerprint, LoadProgress, MemoryUse, Message, ModelInfo, Settings
+from engine.text import Chat, ChatTemplate, ReplyForm, Tokenizer
+from engine.text.conversation import size
+from engine.types import Budgets, Event, Fingerprint, LoadProgress, MemoryUse, Message, ModelInfo, Settings, Tool
 
 DEFAULT_CONTEXT = 8192
 """Positions kept where the budgets name none and the model allows them."""
@@ -40,9 +41,6 @@ BENCH_TEXT = "Once upon a time there was a little mill by the river. "
 
 LONG = 16
 """Characters for each position of the context from which on a conversation may be too long to be worth encoding."""
-
-SHORTEN = "shorten the text"
-BEGIN_OR_SHORTEN = "begin a new conversation or shorten the text"
 
 BUSY = "The engine is still at work on another request: let it finish or cancel it first."
 
@@ -68,6 +66,7 @@ class Engine:
         self._budgets = budgets
         self._meter = meter
         self._cache = KVCache(ops, model.caches, model.context_length, budgets.kv, meter)
+        self._limit = ContextLimit(self._cache.capacity, self.info, tokenizer)
         self._forward = Forward(model, ops, self._cache)
         self._busy = threading.Lock()
         self._step = threading.Lock()
@@ -155,28 +154,40 @@ class Engine:
         return self._cache.capacity
 
     def chat(
-        self, messages: Sequence[Message], settings: Settings | None = None, *, cancel: Cancel | None = None
+        self,
+        messages: Sequence[Message],
+        settings: Settings | None = None,
+        *,
+        tools: Sequence[Tool] = (),
+        cancel: Cancel | None = None,
     ) -> Iterator[Event]:
-        """Answer the conversation through the model's own chat template.
+        """Answer the conversation through the model's own chat template. `tools` are those that the model may call.
 
         The events come as they are made; leaving the loop early, or closing the iterator, stops the reply and keeps
-        what was computed. Bad settings (SettingsError), a prompt longer than the context (ContextError), a template
-        that the model lacks or that fails (UnsupportedModelError) and a busy engine are refused by the call itself.
+        what was computed. Bad settings, or such as the model cannot follow (SettingsError), a prompt longer than the
+        context (ContextError), a template that the model lacks or that fails (UnsupportedModelError) and a busy engine
+        are refused by the call itself.
         """
         self._check_free()
-        if sum(len(message.content) for message in messages) > LONG * self.context_length:
+        settings = settings or Settings()
+        check_settings(settings)
+        form = self._chat.reply_form(tools)
+        if size(messages, tools) > LONG * self.context_length:
             # Rendered, because a template may leave out what it is given, such as blanks and earlier reasoning.
-            self._check_text(self._template.render(messages), BEGIN_OR_SHORTEN)
-        prompt = self._tokenizer.encode_chat(self._template, messages)
-        return self._reply(prompt, settings, cancel, continues=False)
+            self._limit.check_text(self._chat.render(messages, settings, tools), BEGIN_OR_SHORTEN)
+        return self._reply(self._chat.encode(messages, settings, tools), settings, cancel, form)
 
     def generate(
         self, prompt: str, settings: Settings | None = None, *, cancel: Cancel | None = None
     ) -> Iterator[Event]:
         """Go on from raw text, without a template; special tokens written in it are recognised. Otherwise as `chat`."""
         self._check_free()
-        self._check_text(prompt, SHORTEN)
-        return self._reply(self._encode(prompt), settings, cancel, continues=True)
+        settings = settings or Settings()
+        check_settings(settings)
+        if settings.thinking is not None or settings.effort is not None:
+            raise SettingsError("Raw text has no switches of reasoning: leave thinking and effort away, or use chat.")
+        self._limit.check_text(prompt, SHORTEN)
+        return self._reply(self._encode(prompt), settings, cancel)
 
     def fingerprint(self, prompt: str, n: int, *, chunk: int | None = None) -> Fingerprint:
         """`n` greedy tokens after raw text, and a hash over the bits of all logits (`engine.decode.fingerprint`).
@@ -186,7 +197,7 @@ class Engine:
         check_count("n", n)
         chunk = self._budgets.chunk if chunk is None else chunk
         check_count("chunk", chunk)
-        self._check_text(prompt, SHORTEN)
+        self._limit.check_text(prompt, SHORTEN)
         tokens = self._encode(prompt)
         with self._side_job(tokens, n - 1) as forward:
             return fingerprint(forward, tokens, n, chunk=chunk)
@@ -195,28 +206,19 @@ class Engine:
         """Time prefill and decoding, and the machine itself (`engine.decode.measure`). The cache is left alone."""
         check_count("prompt_tokens", prompt_tokens)
         check_count("tokens", tokens)
-        self._check_length(prompt_tokens, tokens)
+        self._limit.check(prompt_tokens, tokens)
         prompt = self._encode(BENCH_TEXT * (prompt_tokens // 8 + 1))[:prompt_tokens]
         with self._side_job(prompt, tokens) as forward:
             return measure(forward, self._index, prompt, tokens, chunk=self._budgets.chunk, bytes_read=self.bytes_read)
 
     def _reply(
-        self, prompt: list[int], settings: Settings | None, cancel: Cancel | None, *, continues: bool
+        self, prompt: list[int], settings: Settings, cancel: Cancel | None, form: ReplyForm | None = None
     ) -> Iterator[Event]:
-        settings = settings or Settings()
-        check_settings(settings)
-        self._check_length(len(prompt), 0, SHORTEN if continues else BEGIN_OR_SHORTEN)
+        """`form` is `None` for a reply that goes on from raw text."""
+        self._limit.check(len(prompt), 0, SHORTEN if form is None else BEGIN_OR_SHORTEN)
         chunk = self._budgets.chunk
         return self._exclusive(
-            generate(
-                self._forward,
-                self._tokenizer,
-                Prompt.of(prompt),
-                settings,
-                chunk=chunk,
-                continues=continues,
-                cancel=cancel,
-            )
+            generate(self._forward, self._tokenizer, Prompt.of(prompt), settings, chunk=chunk, form=form, cancel=cancel)
         )
 
     def _exclusive(self, events: Generator[Event]) -> Iterator[Event]:
@@ -232,7 +234,7 @@ class Engine:
     @contextmanager
     def _side_job(self, prompt: list[int], steps: int) -> Iterator[Forward]:
         """A cache of its own for `prompt` and `steps` more tokens."""
-        self._check_length(len(prompt), steps)
+        self._limit.check(len(prompt), steps)
         with self._claimed(), self._stepping():
             cache = KVCache(self._ops, self._model.caches, len(prompt) + steps, self._budgets.kv, self._meter)
             with closing(cache):
@@ -265,42 +267,12 @@ class Engine:
         if self._closed:
             raise MillstreamError(f"The engine for {self.info.name} is closed: load the model again.")
 
-    def _check_length(self, prompt: int, steps: int, way_out: str = SHORTEN) -> None:
-        if prompt == 0:
-            raise SettingsError("The prompt is empty: there is nothing to go on from.")
-        if prompt + steps > self.context_length:
-            after = f" and {steps} more" if steps else ""
-            raise self._too_long(f"{prompt} tokens{after}", way_out)
-
-    def _check_text(self, text: str, way_out: str) -> None:
-        """Refuse at once what is too long however it is encoded."""
-        if len(text) > self.context_length and self._bound.least_tokens(text) > self.context_length:
-            raise self._too_long(f"{len(text)} characters", way_out)
-
-    def _too_long(self, prompt: str, way_out: str) -> ContextError:
-        """The sentence for a prompt of this size."""
-        largest = self.info.context_length
-        if largest and self.context_length >= largest:
-            return ContextError(
-                f"The prompt has {prompt}, but the context holds {self.context_length} tokens, this model's largest: "
-                f"{way_out}."
-            )
-        allows = f" ({self.info.name} allows {largest})" if largest else ""
-        return ContextError(
-            f"The prompt has {prompt}, but the context holds {self.context_length} tokens: {way_out}, or load the "
-            f"model with a larger context{allows}."
-        )
-
-    @cached_property
-    def _bound(self) -> LengthBound:
-        return LengthBound(self._tokenizer)
-
     def _encode(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, parse_special=True, add_bos=self._tokenizer.add_bos)
 
     @cached_property
-    def _template(self) -> ChatTemplate:
-        return ChatTemplate.from_metadata(self._index.metadata, self._tokenizer)
+    def _chat(self) -> Chat:
+        return Chat(ChatTemplate.from_metadata(self._index.metadata, self._tokenizer), self._tokenizer)
 
 
 def _native(budgets: Budgets) -> Ops:

@@ -8,19 +8,39 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-Role = Literal["system", "user", "assistant"]
+Role = Literal["system", "user", "assistant", "tool"]
+Effort = Literal["low", "medium", "high"]
 FinishReason = Literal["stop", "length", "context", "cancelled"]
 
 CACHE_KINDS: Final = ("f16", "f32", "q8_0")
 """The number formats of the key-value cache."""
 
+EFFORTS: Final = ("low", "medium", "high")
+"""How much a model may be asked to reason."""
+
 
 @dataclass(frozen=True)
 class Message:
-    """One turn of a conversation."""
+    """One turn of a conversation.
+
+    `calls` are those that the assistant's turn asks for. The turns of the role "tool" after it hold their results, in
+    the same order. `reasoning` is what came before the turn's text and calls; the model's template decides how much of
+    it the model is told again.
+    """
 
     role: Role
     content: str
+    calls: tuple[ToolCall, ...] = ()
+    reasoning: str = ""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """What the model may call. `parameters` is the JSON Schema of an object, written as text."""
+
+    name: str
+    description: str = ""
+    parameters: str = '{"type": "object", "properties": {}}'
 
 
 @dataclass(frozen=True)
@@ -42,7 +62,8 @@ class Settings:
     """How a reply is made. `temperature` 0 is greedy; `seed` `None` draws a fresh one.
 
     `top_k` 0, `top_p` 1, `min_p` 0 and `repetition_penalty` 1 switch the respective filter off.
-    `max_tokens` `None` goes on to the end of the context.
+    `max_tokens` `None` goes on to the end of the context. `thinking` switches the model's reasoning on or off, and
+    `effort` is how much of it there should be; `None` is what the model's template does by itself.
     """
 
     max_tokens: int | None = None
@@ -53,6 +74,8 @@ class Settings:
     repetition_penalty: float = 1.0
     seed: int | None = None
     stop: tuple[str, ...] = ()
+    thinking: bool | None = None
+    effort: Effort | None = None
 
 
 @dataclass(frozen=True)

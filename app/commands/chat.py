@@ -11,7 +11,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from app import options
-from app.console import Progress, Thoughts, complain, note, note_cut, open_engine, write
+from app.console import Progress, Thoughts, complain, note, note_cut, note_reasoning, open_engine, write
 from engine import (
     Cancel,
     ContextError,
@@ -24,6 +24,7 @@ from engine import (
     SettingsError,
     StorageError,
     Text,
+    ToolCall,
 )
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def execute(arguments: argparse.Namespace) -> int:
                 continue
             messages.append(Message("user", line))
             try:
-                reply = _reply(engine, messages, settings)
+                reply = _reply(engine, messages, settings, final_only=arguments.final_only)
             except StorageError:
                 raise
             except MillstreamError as error:
@@ -129,10 +130,11 @@ def _enable_line_editing() -> None:
             import readline  # noqa: F401
 
 
-def _reply(engine: Engine, messages: Sequence[Message], settings: Settings) -> str:
+def _reply(engine: Engine, messages: Sequence[Message], settings: Settings, *, final_only: bool) -> str:
     """Stream one reply to standard output: → its text, as far as it came."""
-    progress, shown = Progress(), Thoughts()
+    progress, shown = Progress(), Thoughts(hidden=final_only)
     pieces: list[str] = []
+    reasoning = ""
     finished: Finished | None = None
     with _interrupt_cancels() as cancel:
         for event in engine.chat(messages, settings, cancel=cancel):
@@ -142,11 +144,16 @@ def _reply(engine: Engine, messages: Sequence[Message], settings: Settings) -> s
                 case Reasoning(text):
                     progress.clear()
                     shown.show(text)
+                    reasoning += text
                 case Text(text):
                     progress.clear()
                     shown.close()
                     pieces.append(text)
                     write(text)
+                case ToolCall(name):
+                    progress.clear()
+                    shown.close()
+                    complain(f"The model asks for the tool {name}, and here it has none.")
                 case Finished():
                     finished = event
     progress.clear()
@@ -154,6 +161,7 @@ def _reply(engine: Engine, messages: Sequence[Message], settings: Settings) -> s
     write("\n")
     if finished is not None:
         note_cut(finished, way_out=": /new begins again")
+    note_reasoning(settings, reasoning)
     return "".join(pieces)
 
 

@@ -14,7 +14,7 @@ from typing import Final
 from engine.errors import ModelFileError, UnsupportedModelError
 from engine.formats.gguf_header import quoted
 from engine.formats.huggingface.fields import Fields
-from engine.formats.huggingface.pretokenizer import BLANK, byte_level_name, is_byte_level, space_prefix
+from engine.formats.huggingface.pretokenizer import BLANK, blanks, byte_level_name, is_byte_level
 from engine.formats.huggingface.special import special_tokens
 from engine.formats.json_text import read_object
 from engine.text.vocabulary import PREFIX, TokenType
@@ -34,16 +34,15 @@ def tokenizer_metadata(folder: Path, config: Fields, rows: int) -> dict[str, obj
     model = tokenizer.fields("model") or Fields({}, FILE)
     _check_kind(model)
     tokens, types = _vocabulary(tokenizer, model, rows)
+    more: dict[str, object] = {}
     merges = _merges(model)
-    keys: dict[str, object] = {"tokens": tokens, "token_type": types}
+    keys: dict[str, object] = {"tokens": tokens, "token_type": types, "merges": merges}
     if is_byte_level(tokenizer):
         keys["model"] = "gpt2"
-        keys["merges"] = merges
         keys["pre"] = byte_level_name(tokenizer, whole_words=model.flag("ignore_merges", False))
     elif model.flag("byte_fallback", False) and not model.flag("ignore_merges", False):
         keys["model"] = "llama"
-        keys["add_space_prefix"] = space_prefix(tokenizer)
-        keys["scores"] = _scores(tokens, merges)
+        more = blanks(tokenizer)
         _mark_sentencepiece(tokens, types, model.get("unk_token"))
     else:
         raise UnsupportedModelError(
@@ -52,8 +51,9 @@ def tokenizer_metadata(folder: Path, config: Fields, rows: int) -> dict[str, obj
         )
     keys |= special_tokens(folder, config, tokenizer, {token: number for number, token in enumerate(tokens)})
     template = keys.pop("chat_template", None)
-    whole: dict[str, object] = {PREFIX + key: value for key, value in keys.items()}
-    return whole if template is None else whole | {"tokenizer.chat_template": template}
+    if template is not None:
+        more["tokenizer.chat_template"] = template
+    return {PREFIX + key: value for key, value in keys.items()} | more
 
 
 def _read(folder: Path) -> dict[str, object]:
@@ -144,14 +144,6 @@ def _merge(merge: object, number: int) -> str:
     if not isinstance(text, str) or text.count(" ") != 1 or text[0] == " " or text[-1] == " ":
         raise _damaged(f"entry {number} of its merges is not two tokens without blanks")
     return text
-
-
-def _scores(tokens: list[str], merges: list[str]) -> list[float]:
-    """Scores by which the best join is the one that comes first in `merges`."""
-    ranks: dict[str, int] = {}
-    for rank, merge in enumerate(merges):
-        ranks.setdefault(merge.replace(" ", ""), rank)
-    return [-float(ranks.get(token, len(merges))) for token in tokens]
 
 
 def _mark_sentencepiece(tokens: list[str], types: list[int], unknown: object) -> None:

@@ -66,7 +66,7 @@ def poisoned(path: Path, tensor: str, value: float, row: int = 5) -> TensorIndex
 
 
 def reply(forward: Forward, tokenizer: Tokenizer, *, chunk: int = 512) -> None:
-    for _ in generate(forward, tokenizer, Prompt(PROMPT), GREEDY, chunk=chunk, continues=True):
+    for _ in generate(forward, tokenizer, Prompt(PROMPT), GREEDY, chunk=chunk):
         pass
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import AddedToken, Regex, pre_tokenizers
+from tokenizers import AddedToken, Regex, decoders, pre_tokenizers
 from tokenizers import Tokenizer as Judge
 
 from engine.errors import MillstreamError, ModelFileError, UnsupportedModelError
@@ -83,6 +83,41 @@ def test_pieces_are_encoded_as_by_the_library(space_prefix: bool, folder: Path) 
     judge = sentencepiece(space_prefix=space_prefix)
     write_tokenizer(folder, judge, bos_token="<s>", eos_token="</s>")
     compare(folder, judge)
+
+
+def test_pieces_are_merged_by_the_files_own_list_alone(folder: Path) -> None:
+    """Not by every join that leads to a token, nor in another order."""
+    write_tokenizer(folder, sentencepiece(), bos_token="<s>", eos_token="</s>")
+    model = json.loads((folder / "tokenizer.json").read_text("utf-8"))["model"]
+    merges = [merge for number, merge in enumerate(model["merges"]) if number % 3]
+    random.Random(1).shuffle(merges)
+    change(folder / "tokenizer.json", model=model | {"merges": merges})
+    compare(folder, Judge.from_file(str(folder / "tokenizer.json")))
+
+
+@pytest.mark.parametrize("split", [True, False])
+@pytest.mark.parametrize("scheme", ["never", "always", "first"])
+def test_blanks_of_newer_files_are_put_and_taken_off_as_by_the_library(scheme: str, split: bool, folder: Path) -> None:
+    judge = sentencepiece(metaspace=(scheme, split))
+    strip = [] if scheme == "never" else [decoders.Strip(" ", 1, 0)]
+    judge.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strip])
+    write_tokenizer(folder, judge, bos_token="<s>", eos_token="</s>")
+    compare(folder, judge)
+    judge.encode_special_tokens = False
+    ours = Tokenizer.from_metadata(read(folder))
+    for text in ("<s>the mill</s> the mill", " the", "  the  mill", "▁the", "the▁mill", "", " ", *fuzzed(300, seed=7)):
+        ids = judge.encode(text, add_special_tokens=False).ids
+        assert ours.encode(text, parse_special=True, add_bos=False) == ids, text
+        assert ours.decode(ids) == judge.decode(ids, skip_special_tokens=True), text
+
+
+@pytest.mark.parametrize("prefix", [True, False])
+def test_the_older_form_of_metaspace_is_read(prefix: bool, folder: Path) -> None:
+    write_tokenizer(folder, sentencepiece(metaspace=("always", True)), bos_token="<s>", eos_token="</s>")
+    scheme = {} if prefix else {"prepend_scheme": "never"}
+    step = {"type": "Metaspace", "replacement": "▁", "add_prefix_space": prefix} | scheme
+    change(folder / "tokenizer.json", pre_tokenizer=step)
+    compare(folder, Judge.from_file(str(folder / "tokenizer.json")))
 
 
 def test_merges_written_as_text_are_read_too(folder: Path) -> None:
@@ -161,6 +196,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
             )
         },
         r"'x\+'",
+    ),
+    "another sign": (
+        {"model": {"type": "BPE", "vocab": {}, "merges": [], "byte_fallback": True}, "normalizer": None}
+        | {"pre_tokenizer": {"type": "Metaspace", "replacement": "_"}},
+        "'Metaspace' with '_' and 'always'",
     ),
     "surroundings": (
         {"added_tokens": [{"id": 3, "content": "x", "special": True, "rstrip": True}]},
