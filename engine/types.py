@@ -19,10 +19,23 @@ EFFORTS: Final = ("low", "medium", "high")
 """How much a model may be asked to reason."""
 
 
+PLACE: Final = "\ufffc"
+"""Unicode's object replacement character: stands for a picture in a message's text."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """A picture as it lies on disk: PNG, JPEG, WebP, GIF, BMP or HEIC. Errors call it by its `name`."""
+
+    data: bytes = field(repr=False)
+    name: str = "The picture"
+
+
 @dataclass(frozen=True)
 class Message:
     """One turn of a conversation.
 
+    `images` stand, in their order, where the text has a `PLACE`; those without one stand before the text.
     `calls` are those that the assistant's turn asks for. The turns of the role "tool" after it hold their results, in
     the same order. `reasoning` is what came before the turn's text and calls; the model's template decides how much of
     it the model is told again.
@@ -30,6 +43,7 @@ class Message:
 
     role: Role
     content: str
+    images: tuple[Image, ...] = ()
     calls: tuple[ToolCall, ...] = ()
     reasoning: str = ""
 

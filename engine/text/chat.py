@@ -9,6 +9,7 @@ from dataclasses import replace
 from engine.errors import SettingsError, UnsupportedModelError
 from engine.text.channels import Harmony
 from engine.text.conversation import descriptions
+from engine.text.pictures import PICTURE, PictureForm
 from engine.text.reply import ReplyForm
 from engine.text.template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
@@ -28,10 +29,17 @@ class Chat:
         told = self._with_tools(messages, tools)
         return self._template.render(told, tools=tools, thinking=settings.thinking, effort=settings.effort)
 
-    def encode(self, messages: Sequence[Message], settings: Settings, tools: Sequence[Tool]) -> list[int]:
-        """The ids of the conversation, up to where the reply begins.
+    def encode(
+        self,
+        messages: Sequence[Message],
+        settings: Settings,
+        tools: Sequence[Tool],
+        pictures: PictureForm | None = None,
+    ) -> list[int]:
+        """The ids of the conversation, up to where the reply begins, with `PICTURE` for each picture.
 
-        Raises SettingsError where the template cannot do what is asked for, and what `ChatTemplate.render` raises.
+        `pictures` is how the model takes them; without it the messages have none. Raises SettingsError where the
+        template cannot do what is asked for, and what `ChatTemplate.render` raises.
         """
         template = self._template
         if settings.thinking and not template.takes_thinking and self._tokenizer.channels is None:
@@ -47,8 +55,18 @@ class Chat:
             tools=tools,
             thinking=settings.thinking,
             effort=settings.effort,
+            pictures=pictures,
         )
-        if settings.thinking is False and not template.takes_thinking and self._always_reasons(prompt):
+        if prompt.count(PICTURE) != sum(len(message.images) for message in messages):
+            raise UnsupportedModelError(
+                "This model's chat template does not make room for every picture: leave the pictures away, or get a "
+                "file of the model whose template takes them."
+            )
+        if (
+            settings.thinking is False
+            and not template.takes_thinking
+            and self._always_reasons([token for token in prompt if token != PICTURE])
+        ):
             shorter = ", but a low effort keeps it short." if template.takes_effort else "."
             raise SettingsError(f"This model always reasons, and its chat template has no switch for that{shorter}")
         return prompt

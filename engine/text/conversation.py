@@ -15,7 +15,7 @@ from typing import Final
 
 from engine.errors import SettingsError
 from engine.text.calls import json_value
-from engine.types import Message, Tool, ToolCall
+from engine.types import PLACE, Message, Tool, ToolCall
 
 Guard = Callable[[str], str]
 """What is done to every text that somebody wrote."""
@@ -53,7 +53,7 @@ def turns(
     waiting: deque[tuple[str, str]] = deque()
     count = 0
     for message in messages:
-        turn: dict[str, object] = {"role": message.role, "content": guard(message.content)}
+        turn: dict[str, object] = {"role": message.role, "content": _content(message, guard)}
         if message.calls and message.role != "assistant":
             raise SettingsError(f"Only an assistant's message can call tools, not one of the role {message.role!r}.")
         if message.role == "tool":
@@ -82,6 +82,21 @@ def turns(
                 turn["thinking"] = turn["reasoning_content"]
         told.append(turn)
     return told
+
+
+def _content(message: Message, guard: Guard) -> object:
+    """Text, or text and pictures in their order as templates of models that see take them."""
+    if not message.images:
+        return guard(message.content)
+    pieces = message.content.split(PLACE)
+    parts: list[dict[str, object]] = [{"type": "image"}] * max(len(message.images) - len(pieces) + 1, 0)
+    left = len(message.images) - len(parts)
+    for number, piece in enumerate([*pieces[:left], PLACE.join(pieces[left:])]):
+        if number:
+            parts.append({"type": "image"})
+        if piece:
+            parts.append({"type": "text", "text": guard(piece)})
+    return parts
 
 
 def descriptions(tools: Sequence[Tool], guard: Guard = unchanged) -> list[dict[str, object]]:

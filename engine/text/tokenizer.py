@@ -15,6 +15,7 @@ from engine.text import vocabulary as vocab
 from engine.text.bpe import ByteLevel, pre_tokenizer
 from engine.text.channels import ChannelForm, channel_form
 from engine.text.conversation import texts
+from engine.text.pictures import PICTURE, PictureForm
 from engine.text.sentencepiece import Prefix, SentencePiece
 from engine.text.special import SpecialTokens
 from engine.text.template import KEY as CHAT_TEMPLATE
@@ -119,6 +120,7 @@ class Tokenizer:
         self.eos_ids = frozenset({*ends, *_ends_of_turn(control)})
         swallowing = (token_id for text, token_id in control.items() if text not in _KEEPS_BLANKS)
         self._swallowing = frozenset(swallowing if swallow_blanks else ())
+        self._never_text_ids, self._user_defined_ids = never_text, user_defined
         self._never_text = SpecialTokens(never_text)
         self._user_defined = SpecialTokens(user_defined)
         self._all_special = SpecialTokens(never_text | user_defined)
@@ -184,23 +186,33 @@ class Tokenizer:
         tools: Sequence[Tool] = (),
         thinking: bool | None = None,
         effort: Effort | None = None,
+        pictures: PictureForm | None = None,
     ) -> list[int]:
         """The ids of a conversation in the model's own form, with `bos` where this model wants it.
 
         What the messages and tools say stays text: a CONTROL token that is written in them is encoded as the characters
-        that it consists of. Where nothing of the kind occurs, the ids are those of the rendered template. Raises what
-        `ChatTemplate.render` raises.
+        that it consists of. Where nothing of the kind occurs, the ids are those of the rendered template, with
+        `PICTURE` for each of the messages' pictures. Raises what `ChatTemplate.render` raises.
         """
-        mark = _unused_character(template.source, *texts(messages, tools))
+        said = [template.source, *texts(messages, tools)]
+        mark = _unused_character(*said)
+        never_text, special = self._never_text, self._all_special
+        if pictures is not None:
+            place = _unused_character(*said, mark)
+            # Only the template may write the marker, even where the vocabulary takes it for text.
+            never_text = SpecialTokens({**self._never_text_ids, pictures.marker: PICTURE})
+            special = SpecialTokens({**self._never_text_ids, **self._user_defined_ids, place: PICTURE})
         text = template.render(
             messages,
             add_generation_prompt=add_generation_prompt,
             tools=tools,
             thinking=thinking,
             effort=effort,
-            guard=partial(self._never_text.guard, mark=mark),
+            guard=partial(never_text.guard, mark=mark),
         )
-        return self._encode(text, self._all_special, self.add_bos, mark)
+        if pictures is not None:
+            text = text.replace(pictures.marker, f"{pictures.before}{place}{pictures.after}")
+        return self._encode(text, special, self.add_bos, mark)
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         """The text of `ids`; bytes that are not UTF-8 become U+FFFD. `skip_special` leaves CONTROL and UNKNOWN out."""
