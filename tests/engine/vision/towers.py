@@ -125,7 +125,12 @@ def qwen(kind: str = "qwen3_vl", **changes: Any) -> Family:
     levels = list(getattr(config, "deepstack_visual_indexes", []))
     side = round(config.num_position_embeddings**0.5)
     keys = _keys(
-        config, "qwen3vl_merger", image_size=side * config.patch_size, heads=config.num_heads, layers=config.depth, eps=1e-6
+        config,
+        "qwen3vl_merger",
+        image_size=side * config.patch_size,
+        heads=config.num_heads,
+        layers=config.depth,
+        eps=1e-6,
     ) | {
         "clip.use_gelu": True,
         "clip.vision.spatial_merge_size": config.spatial_merge_size,
@@ -165,7 +170,13 @@ def qwen(kind: str = "qwen3_vl", **changes: Any) -> Family:
 
 def gemma3(*, side: int = 8, kernel: int = 4, **changes: Any) -> Family:
     """`Gemma3VisionModel` of conversion/gemma.py."""
-    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "patch_size": 4}
+    shape = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "patch_size": 4,
+    }
     shape |= {"image_size": side * 4, "vision_use_head": False, "hidden_act": "gelu_pytorch_tanh"}
     config = SiglipVisionConfig(**(shape | changes))
     whole = Gemma3Config(
