@@ -29,7 +29,7 @@ Pixels = npt.NDArray[np.uint8]
 """RGB, uint8 [height, width, 3], C-contiguous."""
 
 MAX_PIXELS: Final = 100_000_000
-"""Ours, above all but the largest photographs. Decoding takes up to 8 bytes a pixel, 11 where there is transparency."""
+"""Ours, above all but the largest photographs. Decoding takes 10 to 14 bytes a pixel (measured), the result 3."""
 
 MAX_BYTES: Final = 1 << 29
 """Of a file: an uncompressed picture of MAX_PIXELS fits."""
@@ -99,13 +99,13 @@ def open_image(source: bytes | Path, *, name: str = "The picture", max_pixels: i
 def _read(path: Path) -> bytes:
     """At most one byte more than MAX_BYTES. A pipe or a device is never opened."""
     try:
-        mode = os.stat(path).st_mode
-        if stat.S_ISDIR(mode):
+        status = os.stat(path)
+        if stat.S_ISDIR(status.st_mode):
             raise ImageError(f"{path} is a folder, where a picture is wanted.")
-        if not stat.S_ISREG(mode):
+        if not stat.S_ISREG(status.st_mode):
             raise ImageError(f"{path} is not an ordinary file. Choose a picture.")
         with open(path, "rb") as file:
-            return file.read(MAX_BYTES + 1)
+            return file.read(min(status.st_size, MAX_BYTES + 1))
     except FileNotFoundError:
         raise ImageError(f"There is no file {path}.") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -17,10 +18,21 @@ F32 = npt.NDArray[np.float32]
 Filter = Literal["bilinear", "bicubic", "lanczos"]
 
 MAX_PATCHES: Final = 1 << 16
-"""Of one picture: 4096 × 4096 in patches of 16, the most that a published model asks for (Qwen3-VL)."""
+"""Of one picture: MAX_EDGE × MAX_EDGE in patches of 16, the most that a published model asks for (Qwen3-VL)."""
 
-_MAX_SIDE: Final = 256
-_MAX_MERGE: Final = 16
+MAX_EDGE: Final = 4096
+"""Pixels of a square picture as a tower sees it; another shape may have as many in all."""
+
+_MOST: Final = {"side": 256, "merge": 16, "frames": 4}
+_LARGEST: Final = 1e6
+
+
+@contextmanager
+def _enough_memory() -> Iterator[None]:
+    try:
+        yield
+    except MemoryError:
+        raise ImageError("There is too little free memory to prepare the picture. Make it smaller.") from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,15 +70,18 @@ class Patches:
 
     def __post_init__(self) -> None:
         """Raise UnsupportedModelError for numbers that no model has: they come out of files."""
-        for name, value, most in (("side", self.side, _MAX_SIDE), ("merge", self.merge, _MAX_MERGE)):
+        for name, most in _MOST.items():
+            value = getattr(self, name)
             if not 1 <= value <= most:
                 raise UnsupportedModelError(
                     f"The {name} of a picture's patches is {value}; it must be from 1 to {most}."
                 )
-        if len(self.mean) != 3 or len(self.std) != 3 or not all(map(math.isfinite, (*self.mean, *self.std))):
-            raise UnsupportedModelError("The mean and the deviation of a picture's colours must be three numbers each.")
-        if not np.all(np.array(self.std, np.float32) > 0):
-            raise UnsupportedModelError(f"The deviation of a picture's colours must be above 0, not {min(self.std)}.")
+        if len(self.mean) != 3 or not all(abs(mean) < _LARGEST for mean in self.mean):
+            raise UnsupportedModelError(f"The mean of a picture's colours is {self.mean}; three numbers are wanted.")
+        if len(self.std) != 3 or not all(1 / _LARGEST < std < _LARGEST for std in self.std):
+            raise UnsupportedModelError(
+                f"The deviation of a picture's colours is {self.std}; three numbers above 0 are wanted."
+            )
 
     @property
     def token_side(self) -> int:
@@ -76,18 +91,16 @@ class Patches:
     def prepare(self, pixels: Pixels, height: int, width: int, method: Filter) -> Picture:
         """`pixels` at `height` × `width`, multiples of `token_side`, cut.
 
-        Raises UnsupportedModelError where that is more than MAX_PATCHES, ImageError where memory is short.
+        Raises UnsupportedModelError where that is more than MAX_PATCHES or MAX_EDGE allow.
         """
-        rows, columns = height // self.side, width // self.side
-        if rows * columns > MAX_PATCHES:
+        if height * width > MAX_EDGE**2 or height * width > MAX_PATCHES * self.side**2:
             raise UnsupportedModelError(
-                f"The model asks for a picture of {width} × {height} pixels: more than {MAX_PATCHES} patches."
+                f"The model asks for a picture of {width} × {height} pixels, more than {MAX_EDGE} × {MAX_EDGE} or "
+                f"{MAX_PATCHES} patches."
             )
-        try:
-            return self.cut(resized(pixels, height, width, method))
-        except MemoryError:
-            raise ImageError("There is too little memory to prepare the picture. Make it smaller.") from None
+        return self.cut(resized(pixels, height, width, method))
 
+    @_enough_memory()
     def cut(self, pixels: Pixels) -> Picture:
         """The patches of `pixels`, whose height and width are multiples of `token_side`."""
         height, width, _ = pixels.shape
@@ -120,6 +133,7 @@ class Patches:
         return table
 
 
+@_enough_memory()
 def resized(pixels: Pixels, height: int, width: int, method: Filter) -> Pixels:
     """`pixels` at another size: uint8 [height, width, 3].
 

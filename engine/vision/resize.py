@@ -8,7 +8,7 @@ from typing import Final
 
 from engine.errors import ImageError, SettingsError, UnsupportedModelError
 from engine.vision.images import Pixels
-from engine.vision.patches import MAX_PATCHES, Filter, Patches, Picture, resized
+from engine.vision.patches import MAX_EDGE, MAX_PATCHES, Filter, Patches, Picture, resized
 
 Size = tuple[int, int]
 """Height and width in pixels."""
@@ -18,9 +18,6 @@ MAX_RATIO: Final = 200
 
 SOFT_TOKENS: Final = (70, 140, 280, 560, 1120)
 """The budgets that Gemma 4 was trained with."""
-
-MAX_EDGE: Final = 4096
-"""Idefics3's own limit on the longest edge of a picture that is cut into tiles."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +53,7 @@ class NearOwnSize:
                 f"{MAX_RATIO} times the other: crop it."
             )
         step = self.patches.token_side
-        most = min(self.max_pixels, max_patches * self.patches.side**2)
+        most = min(self.max_pixels, max_patches * self.patches.side**2, MAX_EDGE**2)
         least = min(self.min_pixels, most)
         high, wide = round(height / step) * step, round(width / step) * step
         if high * wide > most:
@@ -97,7 +94,7 @@ class TokenBudget:
     method: Filter = "bicubic"
 
     def __post_init__(self) -> None:
-        most = MAX_PATCHES // self.patches.merge**2
+        most = min(MAX_PATCHES // self.patches.merge**2, (MAX_EDGE // self.patches.token_side) ** 2)
         if not 1 <= self.tokens <= most:
             raise UnsupportedModelError(f"The model gives a picture {self.tokens} tokens; it must be from 1 to {most}.")
 
@@ -206,8 +203,8 @@ def _check_cap(max_patches: int, least: int) -> None:
 
 
 def _check_whole(name: str, value: int, patches: Patches) -> None:
-    """Of a square: whole tokens, and no more than MAX_PATCHES."""
-    unit, most = patches.token_side, math.isqrt(MAX_PATCHES) * patches.side
+    """Of a square: whole tokens, and no more than MAX_PATCHES and MAX_EDGE allow."""
+    unit, most = patches.token_side, min(math.isqrt(MAX_PATCHES) * patches.side, MAX_EDGE)
     if not unit <= value <= most or value % unit:
         raise UnsupportedModelError(
             f"The {name} of the model's pictures is {value}; it must be a multiple of {unit}, at most {most}."

@@ -209,7 +209,11 @@ def test_resizing_gives_the_same_codes_on_every_machine(method: str, height: int
         lambda: Patches(0, 2, HALF, HALF),
         lambda: Patches(1 << 40, 2, HALF, HALF),
         lambda: Patches(16, 0, HALF, HALF),
+        lambda: Patches(16, 2, HALF, HALF, frames=0),
+        lambda: Patches(16, 2, HALF, HALF, frames=1 << 40),
         lambda: Patches(16, 2, HALF, (0.5, 0.0, 0.5)),
+        lambda: Patches(16, 2, HALF, (0.5, -0.5, 0.5)),
+        lambda: Patches(16, 2, (0.5, 1e300, 0.5), HALF),
         lambda: Patches(16, 2, HALF, (0.5, 1e-60, 0.5)),
         lambda: Patches(16, 2, (0.5, float("nan"), 0.5), HALF),
         lambda: Patches(16, 2, (0.5, 0.5), HALF),
@@ -225,6 +229,8 @@ def test_resizing_gives_the_same_codes_on_every_machine(method: str, height: int
         lambda: Tiled(QWEN, 64, 100),
         lambda: Tiled(QWEN, 64, 128),
         lambda: Tiled(QWEN, 1 << 40, 64),
+        lambda: TokenBudget(Patches(256, 1, HALF, HALF), 257),
+        lambda: Square(Patches(256, 1, HALF, HALF), 4096 + 256),
     ],
 )
 def test_numbers_that_no_model_has_are_refused(make: object) -> None:
@@ -232,10 +238,12 @@ def test_numbers_that_no_model_has_are_refused(make: object) -> None:
         make()
 
 
-def test_more_patches_than_any_model_has_are_refused_before_they_are_made() -> None:
-    tiny = Patches(1, 1, HALF, HALF)
-    with pytest.raises(UnsupportedModelError, match="more than 65536 patches"):
-        tiny.prepare(scene(8, 8), 1 << 20, 1 << 20, "bicubic")
+def test_more_than_any_model_has_is_refused_before_it_is_made() -> None:
+    tiny, large = Patches(1, 1, HALF, HALF), Patches(256, 1, HALF, HALF)
+    for patches in (tiny, large):
+        with pytest.raises(UnsupportedModelError, match=r"1048576 × 1048576 pixels"):
+            patches.prepare(scene(8, 8), 1 << 20, 1 << 20, "bicubic")
     with pytest.raises(UnsupportedModelError, match="at most 256"):
         Square(tiny, 257)
-    assert NearOwnSize(tiny, 1 << 40, 1 << 50).prepare(scene(8, 8)).grid == (256, 256)
+    assert NearOwnSize(tiny, 1 << 40, 1 << 50).size(8, 8) == (256, 256)
+    assert NearOwnSize(large, 1 << 40, 1 << 50).size(8, 8) == (4096, 4096)
