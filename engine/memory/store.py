@@ -92,11 +92,11 @@ class WeightStore:
             self._vectors[name] = weights.get(info.encoding).decode(packed)[0]
         return self._vectors[name]
 
-    def require_all_used(self) -> None:
-        """Raises ModelFileError where the file has a layer's tensor that nobody asked for: without it the model would
-        be another one."""
+    def require_all_used(self, prefix: str = "blk.") -> None:
+        """Raises ModelFileError where the file has a tensor of that prefix, by default a layer's, that nobody asked
+        for: without it the model would be another one."""
         used = {name for name, _, _ in self._matrices} | self._vectors.keys()
-        unused = sorted(name for name in self._index.tensors if name.startswith("blk.") and name not in used)
+        unused = sorted(name for name in self._index.tensors if name.startswith(prefix) and name not in used)
         if unused:
             more = f" and {len(unused) - 1} more" if len(unused) > 1 else ""
             raise ModelFileError(
@@ -163,6 +163,8 @@ class WeightStore:
             self.bytes_read += piece.size
             if self._progress is not None:
                 self._progress(LoadProgress("Reading weights", self.bytes_read, self.total))
+        if info.transposed:
+            _transpose(data, info)
         self._meter.add("weights", info.nbytes)
         return data
 
@@ -172,6 +174,12 @@ def _join_heads(piece: npt.NDArray[np.uint8], info: TensorInfo) -> None:
     pairs = info.shape[0] // info.split_heads // 2
     halves = piece.reshape(piece.size // info.head_bytes, 2, pairs, -1)
     piece[:] = halves.swapaxes(1, 2).reshape(-1)
+
+
+def _transpose(data: npt.NDArray[np.uint8], info: TensorInfo) -> None:
+    """Bring a matrix that lies column by column into rows, in place."""
+    rows, columns = info.shape
+    data[:] = data.reshape(columns, rows, -1).swapaxes(0, 1).reshape(-1)
 
 
 def _rounded(nbytes: int) -> int:

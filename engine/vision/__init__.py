@@ -1,1 +1,1 @@
-"""What a picture needs before a tower sees it: decoding, sizes and patches, positions. Host arrays alone, no `Ops`."""
+"""Pictures: decoding, sizes and patches on the host, and over `Ops` the towers that see them."""

@@ -1,0 +1,135 @@
+"""What vision transformers are made of (Dosovitskiy et al., arXiv:2010.11929). Tensor names are those of GGUF."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.kernels.ops import Activation, AttentionSpec, CacheSpec, Handle, Ops, Rotary, Tensor
+from engine.models.model import WeightLoader
+from engine.models.rotary import inverse_frequencies
+
+F32 = npt.NDArray[np.float32]
+F64 = npt.NDArray[np.float64]
+Places = npt.NDArray[np.int64]
+
+ROWS: Final = 1024
+"""Patches that a feed-forward takes together: its intermediate rows are the widest of all."""
+
+
+@dataclass(frozen=True)
+class Linear:
+    """x @ weightᵀ + bias."""
+
+    weight: Handle
+    bias: Handle
+
+    @staticmethod
+    def read(load: WeightLoader, name: str, rows: int, columns: int) -> Linear:
+        return Linear(load.matrix(f"{name}.weight", rows, columns), load.vector(f"{name}.bias", rows))
+
+    def run(self, ops: Ops, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        return ops.linear(x, self.weight, bias=self.bias, residual=residual)
+
+
+@dataclass(frozen=True)
+class LayerNorm:
+    weight: Handle
+    bias: Handle
+    eps: float
+
+    @staticmethod
+    def read(load: WeightLoader, name: str, width: int, eps: float) -> LayerNorm:
+        return LayerNorm(load.vector(f"{name}.weight", width), load.vector(f"{name}.bias", width), eps)
+
+    def run(self, ops: Ops, x: Tensor) -> Tensor:
+        return ops.layer_norm(x, self.weight, self.bias, self.eps)
+
+
+@dataclass(frozen=True)
+class FeedForward:
+    """Two linear layers on normed input, added back."""
+
+    norm: LayerNorm
+    up: Linear
+    down: Linear
+    activation: Activation = "gelu_tanh"
+
+    @staticmethod
+    def read(
+        load: WeightLoader,
+        layer: str,
+        width: int,
+        inner: int,
+        eps: float,
+        names: tuple[str, str] = ("ffn_up", "ffn_down"),
+    ) -> FeedForward:
+        return FeedForward(
+            norm=LayerNorm.read(load, f"{layer}.ln2", width, eps),
+            up=Linear.read(load, f"{layer}.{names[0]}", inner, width),
+            down=Linear.read(load, f"{layer}.{names[1]}", width, inner),
+        )
+
+    def add(self, ops: Ops, x: Tensor, patches: int) -> Tensor:
+        """x [patches, width] + what the block makes of it."""
+
+        def some(rows: Tensor) -> Tensor:
+            inner = ops.activate(self.up.run(ops, self.norm.run(ops, rows)), self.activation)
+            return self.down.run(ops, inner, rows)
+
+        return in_pieces(ops, x, patches, some)
+
+
+class FullAttention:
+    """Every patch of a picture sees all of them. Holds the keys and values of one layer at a time, as float32."""
+
+    def __init__(self, ops: Ops, patches: int, n_heads: int, head_dim: int, scale: float) -> None:
+        self._cache = ops.cache(CacheSpec(n_heads, head_dim, head_dim), patches, "f32")
+        self._spec = AttentionSpec(n_heads, scale)
+        self._until = [patches] * patches
+
+    def run(self, ops: Ops, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """q, k, v [patches, n_heads · head_dim] → the same shape."""
+        return ops.attention(q, k, v, self._cache, self._spec, 0, until=self._until)
+
+
+def in_pieces(ops: Ops, x: Tensor, rows: int, run: Callable[[Tensor], Tensor]) -> Tensor:
+    """`run` of at most ROWS of the `rows` of x at a time, which bounds what it holds and never changes a bit."""
+    if rows <= ROWS:
+        return run(x)
+    return ops.joined([run(ops.rows(x, start, min(start + ROWS, rows))) for start in range(0, rows, ROWS)])
+
+
+def places(grid: tuple[int, int], block: int = 1) -> tuple[Places, Places]:
+    """The row and the column of each patch: row by row, or with `block` in blocks of block × block, which follow each
+    other row by row."""
+    rows, columns = grid
+    at = np.arange(rows * columns).reshape(rows // block, columns // block, block, block)
+    row = at // (columns * block) * block + at // block % block
+    column = at // block**2 % (columns // block) * block + at % block
+    return row.reshape(-1), column.reshape(-1)
+
+
+def axial_angles(theta: float, dims: int, at: Places) -> F64:
+    """The angles by which a patch at each of `at` turns pairs of `dims` elements: float64 [patches, dims/2]."""
+    return np.outer(at.astype(np.float64), inverse_frequencies(theta, dims))
+
+
+def turns(angles: F64) -> Rotary:
+    """A table whose rows are patches, not positions."""
+    return Rotary(np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32), "halves")
+
+
+def pooled(values: F32, grid: tuple[int, int], side: int) -> F32:
+    """The mean of each side × side patches of [rows · columns, width], row by row: summed row by row, then divided."""
+    rows, columns = grid
+    tiled = values.reshape(rows // side, side, columns // side, side, -1)
+    total = np.zeros((rows // side, columns // side, values.shape[1]), np.float32)
+    for row in range(side):
+        for column in range(side):
+            total += tiled[:, row, :, column]
+    return (total / np.float32(side * side)).reshape(-1, values.shape[1])
