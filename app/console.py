@@ -173,13 +173,18 @@ def find_model(name: str) -> Path:
         line.clear()
 
 
-def open_engine(model: str, budgets: Budgets) -> Engine:
-    """Find and load MODEL. Raises MillstreamError of whichever kind fits."""
+def open_engine(model: str, budgets: Budgets, mmproj: str | None = None) -> Engine:
+    """Find and load MODEL, which sees with `mmproj` or with the tower beside it.
+
+    Raises MillstreamError of whichever kind fits.
+    """
     from engine import Engine
 
     path = find_model(model)
     line = Progress()
     try:
-        return Engine.load(path, budgets, progress=lambda step: line.show(step.what, step.done, step.total))
+        return Engine.load(
+            path, budgets, mmproj=mmproj, progress=lambda step: line.show(step.what, step.done, step.total)
+        )
     finally:
         line.clear()

@@ -13,6 +13,9 @@ for each of the `tools` that the model asks for, and one `Finished` with the rea
 `Cancel` stops a reply or a load from another thread. Whatever goes wrong in a way that a person can mend is a
 `MillstreamError` whose message is a sentence for that person.
 
+A message takes pictures, `Message("user", "What is this?", images=(Image(Path("mill.jpg").read_bytes()),))`, where the
+model has a vision tower: the mmproj file beside it.
+
 An engine holds one conversation and runs one reply at a time, in the thread that iterates over it. The next `chat` of
 the same conversation computes only what was added, because the longest prefix that both prompts share stays cached.
 `describe` tells what a file holds without loading it.
@@ -27,6 +30,7 @@ from engine.errors import (
     BudgetError,
     ContextError,
     DownloadError,
+    ImageError,
     MillstreamError,
     ModelFileError,
     NumericsError,
@@ -41,6 +45,7 @@ from engine.types import (
     Fingerprint,
     Finished,
     FinishReason,
+    Image,
     LoadProgress,
     MemoryUse,
     Message,
@@ -75,6 +80,8 @@ __all__ = [
     "Fingerprint",
     "FinishReason",
     "Finished",
+    "Image",
+    "ImageError",
     "LoadProgress",
     "Measurement",
     "MemoryUse",

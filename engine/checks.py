@@ -37,6 +37,8 @@ def check_budgets(budgets: Budgets) -> None:
     if budgets.context is not None:
         check_count("context", budgets.context)
     check_count("chunk", budgets.chunk)
+    if budgets.max_patches is not None:
+        check_count("max_patches", budgets.max_patches)
     if budgets.kv not in CACHE_KINDS:
         raise SettingsError(f"kv must be {', '.join(CACHE_KINDS[:-1])} or {CACHE_KINDS[-1]}, not {budgets.kv}.")
 

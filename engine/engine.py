@@ -24,17 +24,29 @@ from engine.errors import MillstreamError, SettingsError
 from engine.formats import open_index
 from engine.formats.index import TensorIndex
 from engine.info import model_info
-from engine.kernels.ops import Ops
+from engine.kernels.ops import Ops, Tensor
 from engine.limit import BEGIN_OR_SHORTEN, SHORTEN, ContextLimit
 from engine.memory.meter import Meter, require_free
 from engine.memory.store import WeightStore
 from engine.models.model import Model
 from engine.text import Chat, ChatTemplate, ReplyForm, Tokenizer
 from engine.text.conversation import size
-from engine.types import Budgets, Event, Fingerprint, LoadProgress, MemoryUse, Message, ModelInfo, Settings, Tool
-
-DEFAULT_CONTEXT = 8192
-"""Positions kept where the budgets name none and the model allows them."""
+from engine.text.pictures import PICTURE
+from engine.types import (
+    DEFAULT_CONTEXT,
+    Budgets,
+    Event,
+    Fingerprint,
+    Image,
+    LoadProgress,
+    MemoryUse,
+    Message,
+    ModelInfo,
+    Settings,
+    Tool,
+)
+from engine.vision.eyes import Eyes, blind, find_eyes
+from engine.vision.patches import Picture
 
 BENCH_TEXT = "Once upon a time there was a little mill by the river. "
 """More than 8 tokens for any tokenizer."""
@@ -53,7 +65,14 @@ class Engine:
     """
 
     def __init__(
-        self, index: TensorIndex, tokenizer: Tokenizer, model: Model, ops: Ops, budgets: Budgets, meter: Meter
+        self,
+        index: TensorIndex,
+        tokenizer: Tokenizer,
+        model: Model,
+        ops: Ops,
+        budgets: Budgets,
+        meter: Meter,
+        eyes: Eyes | None = None,
     ) -> None:
         self.info: ModelInfo = model_info(index)
         """What the file says about itself."""
@@ -67,7 +86,8 @@ class Engine:
         self._meter = meter
         self._cache = KVCache(ops, model.caches, model.context_length, budgets.kv, meter)
         self._limit = ContextLimit(self._cache.capacity, self.info, tokenizer)
-        self._forward = Forward(model, ops, self._cache)
+        self._eyes = eyes
+        self._forward = Forward(model, ops, self._cache, self._see)
         self._busy = threading.Lock()
         self._step = threading.Lock()
         self._closed = self._released = False
@@ -78,11 +98,14 @@ class Engine:
         path: str | os.PathLike[str],
         budgets: Budgets | None = None,
         *,
+        mmproj: str | os.PathLike[str] | None = None,
         progress: Callable[[LoadProgress], None] | None = None,
         cancel: Cancel | None = None,
         ops: Ops | None = None,
     ) -> Engine:
         """Open a model file and bring its weights into memory.
+
+        `mmproj` is the file of its vision tower, by default the one that lies beside it and fits.
 
         `progress` is called, in this thread, as weights arrive. `cancel` makes the load raise `Cancelled`. `ops` takes
         the place of this processor's kernels; the engine closes it with itself.
@@ -95,6 +118,7 @@ class Engine:
         index = open_index(Path(path))
         info = model_info(index)
         context = _context(budgets, info)
+        eyes = find_eyes(index, None if mmproj is None else Path(mmproj))
         tokenizer = Tokenizer.from_metadata(index.metadata)
         require_free(
             sum(tensor.nbytes for tensor in index.tensors.values()),
@@ -108,7 +132,7 @@ class Engine:
             with closing(WeightStore(index, ops, meter, progress=progress, cancel=cancel)) as store:
                 model = models.build(index.metadata, store, context=context)
                 store.require_all_used()
-            engine = cls(index, tokenizer, model, ops, budgets, meter)
+            engine = cls(index, tokenizer, model, ops, budgets, meter, eyes)
             engine.bytes_read = store.bytes_read
             return engine
         except BaseException:
@@ -134,6 +158,7 @@ class Engine:
                 self._released = True
                 self._cache.close()
                 self._ops.close()
+                self._eyes = None
                 del self._model, self._forward
                 self._meter.set("weights", 0)
                 self._meter.set("activations", 0)
@@ -172,10 +197,14 @@ class Engine:
         settings = settings or Settings()
         check_settings(settings)
         form = self._chat.reply_form(tools)
+        images = [image for message in messages for image in message.images]
+        if images and self._eyes is None:
+            raise blind(self.info.name, self._index)
         if size(messages, tools) > LONG * self.context_length:
             # Rendered, because a template may leave out what it is given, such as blanks and earlier reasoning.
             self._limit.check_text(self._chat.render(messages, settings, tools), BEGIN_OR_SHORTEN)
-        return self._reply(self._chat.encode(messages, settings, tools), settings, cancel, form)
+        ids = self._chat.encode(messages, settings, tools, self._eyes.form if images and self._eyes else None)
+        return self._reply(Prompt.of(self._with_pictures(ids, images)), settings, cancel, form)
 
     def generate(
         self, prompt: str, settings: Settings | None = None, *, cancel: Cancel | None = None
@@ -187,7 +216,7 @@ class Engine:
         if settings.thinking is not None or settings.effort is not None:
             raise SettingsError("Raw text has no switches of reasoning: leave thinking and effort away, or use chat.")
         self._limit.check_text(prompt, SHORTEN)
-        return self._reply(self._encode(prompt), settings, cancel)
+        return self._reply(Prompt.of(self._encode(prompt)), settings, cancel)
 
     def fingerprint(self, prompt: str, n: int, *, chunk: int | None = None) -> Fingerprint:
         """`n` greedy tokens after raw text, and a hash over the bits of all logits (`engine.decode.fingerprint`).
@@ -212,14 +241,28 @@ class Engine:
             return measure(forward, self._index, prompt, tokens, chunk=self._budgets.chunk, bytes_read=self.bytes_read)
 
     def _reply(
-        self, prompt: list[int], settings: Settings, cancel: Cancel | None, form: ReplyForm | None = None
+        self, prompt: Prompt, settings: Settings, cancel: Cancel | None, form: ReplyForm | None = None
     ) -> Iterator[Event]:
         """`form` is `None` for a reply that goes on from raw text."""
         self._limit.check(len(prompt), 0, SHORTEN if form is None else BEGIN_OR_SHORTEN)
         chunk = self._budgets.chunk
         return self._exclusive(
-            generate(self._forward, self._tokenizer, Prompt.of(prompt), settings, chunk=chunk, form=form, cancel=cancel)
+            generate(self._forward, self._tokenizer, prompt, settings, chunk=chunk, form=form, cancel=cancel)
         )
+
+    def _with_pictures(self, ids: Sequence[int], images: Sequence[Image]) -> Sequence[int | Picture]:
+        """The ids with the prepared images in the places of pictures."""
+        if not images:
+            return ids
+        assert self._eyes is not None
+        with self._claimed(), self._stepping():
+            patches = self._budgets.max_patches
+            pictures = iter(self._eyes.look(images, self._model, self._ops, self._meter, patches))
+        return [next(pictures) if token == PICTURE else token for token in ids]
+
+    def _see(self, picture: Picture) -> Tensor:
+        assert self._eyes is not None
+        return self._eyes.features(picture, self._ops)
 
     def _exclusive(self, events: Generator[Event]) -> Iterator[Event]:
         """Pass the events on, one reply at a time and never beside `close`."""

@@ -19,6 +19,9 @@ EFFORTS: Final = ("low", "medium", "high")
 """How much a model may be asked to reason."""
 
 
+DEFAULT_CONTEXT: Final = 8192
+"""Positions kept where the budgets name none and the model allows them."""
+
 PLACE: Final = "\ufffc"
 """Unicode's object replacement character: stands for a picture in a message's text."""
 
@@ -62,13 +65,15 @@ class Budgets:
     """What the engine may use. `None` means: chosen by the engine.
 
     `context` is the number of positions kept; `kv` the form of the key-value cache, one of `CACHE_KINDS`;
-    `chunk` the number of prompt tokens per prefill call, which never changes the result.
+    `chunk` the number of prompt tokens per prefill call, which never changes the result. `max_patches` caps how finely
+    a picture is looked at, within what the model allows.
     """
 
     threads: int | None = None
     context: int | None = None
     kv: str = "f16"
     chunk: int = 512
+    max_patches: int | None = None
 
 
 @dataclass(frozen=True)
@@ -184,6 +189,16 @@ class ModelInfo:
     vocabulary: int
     encodings: dict[str, int] = field(default_factory=dict)
     """Bytes by weight encoding, largest first."""
+    vision: str = ""
+    """The projector of its vision tower, empty where it cannot see."""
+    weight_bytes: int = 0
+    """Memory of the weights, without a vision tower's."""
+    vision_bytes: int = 0
+    """Memory of the vision tower's weights, taken when the first picture comes."""
+    context: int = 0
+    """Positions that are kept unless another number is asked for; 0 where only the file was looked at."""
+    kv_bytes: int = 0
+    """Memory of an f16 key-value cache for `context` positions."""
 
 
 @dataclass(frozen=True)

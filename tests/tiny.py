@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -71,15 +72,22 @@ def tiny(architecture: str, **changes: object) -> PreTrainedModel:
     return model
 
 
-def write_gguf(path: Path, model: PreTrainedModel, encoding: str = "F32") -> None:
+def write_gguf(
+    path: Path,
+    model: PreTrainedModel,
+    encoding: str = "F32",
+    *,
+    tokenizer: Callable[[GGUFWriter], None] = lambda writer: None,
+) -> None:
     """Write the model with its matrices in `encoding`, and give it the rounded weights that the file now holds.
 
     Keys and tensors are those that llama.cpp's converter writes (`set_gguf_parameters`); norms and biases stay F32.
-    `encoding` is one that the `gguf` package can quantise to.
+    `encoding` is one that the `gguf` package can quantise to; `tokenizer` adds what a tokenizer needs.
     """
     config = model.config.get_text_config()
     writer = GGUFWriter(path, architecture_of(config))
     writer.add_vocab_size(config.vocab_size)
+    tokenizer(writer)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)

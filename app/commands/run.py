@@ -28,6 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a JSON file with a list of tools that the model may call; each call is printed as a line of JSON",
     )
+    options.images(parser)
     options.json_output(parser)
 
 
@@ -39,11 +40,12 @@ def execute(arguments: argparse.Namespace) -> int:
         _check_raw(arguments)
     prompt = options.prompt_text(arguments)
     tools = read_tools(arguments.tools) if arguments.tools is not None else ()
-    with open_engine(arguments.model, budgets) as engine:
+    images = options.read_images(arguments)
+    with open_engine(arguments.model, budgets, arguments.mmproj) as engine:
         if arguments.raw:
             events = engine.generate(prompt, settings)
         else:
-            messages = [*options.opening(arguments), Message("user", prompt)]
+            messages = [*options.opening(arguments), Message("user", prompt, images)]
             events = engine.chat(messages, settings, tools=tools)
         reply = _Reply(stream=not arguments.json, final_only=arguments.final_only)
         finished = reply.follow(events)
@@ -72,6 +74,7 @@ def _check_raw(arguments: argparse.Namespace) -> None:
     given = {
         "--system": arguments.system,
         "--tools": arguments.tools,
+        "--image": arguments.image or None,
         "--no-thinking" if arguments.thinking is False else "--thinking": arguments.thinking,
         "--reasoning": arguments.reasoning,
     }

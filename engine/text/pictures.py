@@ -13,8 +13,12 @@ PICTURE: Final = -1
 
 @dataclass(frozen=True)
 class PictureForm:
-    """A template writes `marker` for a picture. What the model reads there is `before`, the picture's rows, `after`."""
+    """A template writes `marker` for a picture. What the model reads there is `before`, the picture's rows, `after`.
 
+    The text models that were trained with the projector are of one of `architectures`.
+    """
+
+    architectures: tuple[str, ...]
     marker: str
     before: str = ""
     after: str = ""
@@ -22,9 +26,9 @@ class PictureForm:
 
 FORMS: Final[Mapping[str, PictureForm]] = MappingProxyType(
     {
-        "gemma3": PictureForm("<start_of_image>", "\n\n<start_of_image>", "<end_of_image>\n\n"),
-        "gemma4v": PictureForm("<|image|>", "<|image>", "<image|>"),
-        "qwen3vl_merger": PictureForm("<|image_pad|>"),
+        "gemma3": PictureForm(("gemma3",), "<start_of_image>", "\n\n<start_of_image>", "<end_of_image>\n\n"),
+        "gemma4v": PictureForm(("gemma4",), "<|image|>", "<|image>", "<image|>"),
+        "qwen3vl_merger": PictureForm(("qwen35", "qwen35moe", "qwen3vl", "qwen3vlmoe"), "<|image_pad|>"),
     }
 )
 """By the projector's name. Source: the processors of Transformers (`Gemma3Processor`, `Gemma4Processor`,

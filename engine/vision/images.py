@@ -69,7 +69,7 @@ def open_image(source: bytes | Path, *, name: str = "The picture", max_pixels: i
     Raises ImageError for anything that is not such a picture, or has more than `max_pixels`.
     """
     if isinstance(source, Path):
-        name, source = source.name, _read(source)
+        name, source = source.name, read(source)
     if not source:
         raise ImageError(f"{name} is empty. Save or download it again.")
     if len(source) > MAX_BYTES:
@@ -96,8 +96,8 @@ def open_image(source: bytes | Path, *, name: str = "The picture", max_pixels: i
     return pixels
 
 
-def _read(path: Path) -> bytes:
-    """At most one byte more than MAX_BYTES. A pipe or a device is never opened."""
+def read(path: Path) -> bytes:
+    """A file's bytes, at most one more than MAX_BYTES. A pipe or a device is never opened. Raises ImageError."""
     try:
         status = os.stat(path)
         if stat.S_ISDIR(status.st_mode):
