@@ -71,8 +71,9 @@ class ChatTemplate:
         sandbox = Sandbox()
         sandbox.globals["strftime_now"] = lambda form: now().strftime(form[:64])
         try:
-            self._template = sandbox.from_string(source)
-            self._reads = meta.find_undeclared_variables(sandbox.parse(source))
+            parsed = sandbox.parse(source)
+            self._reads = frozenset(meta.find_undeclared_variables(parsed))
+            self._template = sandbox.from_string(parsed)
         except Exception as error:  # whatever the compiler does with a hostile source, it is the file's fault
             raise UnsupportedModelError(
                 f"This model's chat template cannot be read ({_quoted(error)}). {_REMEDY}"

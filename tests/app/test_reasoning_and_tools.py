@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -22,12 +23,16 @@ TOOLS = [{"type": "function", "function": {"name": "mill", "description": "Grind
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two models, and a file of tools."""
+    """Three models, and a file of tools."""
     made = tmp_path_factory.mktemp("山 é")
     reply = ["<think>", "Why?", "</think>", "\n\nLet me see.", "<tool_call>", CALL, "</tool_call>"]
     write_scripted_chat(made / "calls.gguf", reply, template=SWITCHES, special=MARKERS)
     reply = ["<think>", "Why?", "</think>", "\n\nSo."]
     write_scripted_chat(made / "thinks.gguf", reply, template=TEMPLATE, special=MARKERS)
+    reply = ["<|channel|>", "commentary to=functions.mill ", "<|message|>", '{"sacks": 3}', "<|call|>"]
+    marks = [piece for piece in reply if piece.startswith("<|")]
+    harmony = TEMPLATE + "{{ '<|start|><|channel|><|message|>' if false }}"
+    write_scripted_chat(made / "harmony.gguf", reply, template=harmony, special=marks)
     (made / "tools.json").write_text(json.dumps(TOOLS))
     return made
 
@@ -54,6 +59,16 @@ def test_a_call_is_printed_as_a_line_of_json(capfd: pytest.CaptureFixture[str], 
 def test_without_tools_there_are_no_calls(capfd: pytest.CaptureFixture[str], folder: Path) -> None:
     assert run(capfd, folder, "calls") == (0, f"Let me see.{CALL}\n", "")
     assert json.loads(run(capfd, folder, "calls", "--json")[1])["tool_calls"] == []
+
+
+def test_a_model_that_calls_what_it_was_not_told_of_is_no_silence(
+    capfd: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(capfd, folder, "harmony") == (0, '{"name": "mill", "arguments": {"sacks": 3}}\n', "")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"Hi\n"), "utf-8"))
+    code, out, err = run(capfd, folder, "harmony", command="chat")
+    assert (code, out) == (0, "\n")
+    assert err == "millstream: The model asks for the tool mill, and here it has none.\n"
 
 
 def test_the_switches_reach_the_template(capfd: pytest.CaptureFixture[str], folder: Path) -> None:
@@ -89,8 +104,6 @@ def test_a_model_that_reasons_all_the_same_is_told_of(capfd: pytest.CaptureFixtu
 def test_chat_takes_the_same_switches(
     capfd: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import io
-
     def chat(model: str, *more: str) -> tuple[int, str, str]:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"Hi\n"), "utf-8"))
         return run(capfd, folder, model, *more, command="chat")
