@@ -96,13 +96,6 @@ class Metadata:
         whole = self.whole(key)
         return tuple(Metadata({whole: one}).number(whole, low=low, high=high) for one in value)
 
-    def flags(self, key: str, *, count: int) -> tuple[bool, ...]:
-        """A list of so many truth values."""
-        value = self._get(key, None)
-        if not isinstance(value, list) or len(value) != count or not all(isinstance(one, bool) for one in value):
-            raise _mistyped(self.whole(key), f"a list of {count} times true or false", value)
-        return tuple(value)
-
     def _get(self, key: str, default: object) -> object:
         value = self._values.get(self.whole(key), default)
         if value is None:

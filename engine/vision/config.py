@@ -65,8 +65,8 @@ class VisionConfig:
         """Raise ModelFileError for heads that cannot turn by a patch's row and column, each half of the head."""
         if self.head_dim % 4:
             raise ModelFileError(
-                f"The vision tower's heads of {self.head_dim} elements cannot turn in pairs by rows and columns; the "
-                "file is damaged, fetch it again."
+                f"The vision tower's heads of {self.head_dim} elements cannot turn in pairs by rows and columns "
+                f"({PREFIX}.attention.head_count); the file is damaged, fetch it again."
             )
 
 

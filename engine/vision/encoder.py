@@ -9,13 +9,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from engine.kernels.ops import Activation, AttentionSpec, CacheSpec, Handle, Ops, Rotary, Tensor
+from engine.kernels.ops import Activation, AttentionSpec, CacheSpec, Handle, Ops, Tensor
 from engine.models.model import WeightLoader
-from engine.models.rotary import inverse_frequencies
 
 F32 = npt.NDArray[np.float32]
-F64 = npt.NDArray[np.float64]
-Places = npt.NDArray[np.int64]
 
 ROWS: Final = 1024
 """Patches that a feed-forward takes together: its intermediate rows are the widest of all."""
@@ -102,26 +99,6 @@ def in_pieces(ops: Ops, x: Tensor, rows: int, run: Callable[[Tensor], Tensor]) -
     if rows <= ROWS:
         return run(x)
     return ops.joined([run(ops.rows(x, start, min(start + ROWS, rows))) for start in range(0, rows, ROWS)])
-
-
-def places(grid: tuple[int, int], block: int = 1) -> tuple[Places, Places]:
-    """The row and the column of each patch: row by row, or with `block` in blocks of block × block, which follow each
-    other row by row."""
-    rows, columns = grid
-    at = np.arange(rows * columns).reshape(rows // block, columns // block, block, block)
-    row = at // (columns * block) * block + at // block % block
-    column = at // block**2 % (columns // block) * block + at % block
-    return row.reshape(-1), column.reshape(-1)
-
-
-def axial_angles(theta: float, dims: int, at: Places) -> F64:
-    """The angles by which a patch at each of `at` turns pairs of `dims` elements: float64 [patches, dims/2]."""
-    return np.outer(at.astype(np.float64), inverse_frequencies(theta, dims))
-
-
-def turns(angles: F64) -> Rotary:
-    """A table whose rows are patches, not positions."""
-    return Rotary(np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32), "halves")
 
 
 def pooled(values: F32, grid: tuple[int, int], side: int) -> F32:

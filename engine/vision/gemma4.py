@@ -17,9 +17,10 @@ from engine.kernels.ops import Handle, Ops, Rotary, Tensor
 from engine.models.metadata import Metadata
 from engine.models.model import WeightLoader
 from engine.vision.config import VisionConfig
-from engine.vision.encoder import FullAttention, axial_angles, in_pieces, places, pooled, turns
+from engine.vision.encoder import F32, FullAttention, in_pieces, pooled
 from engine.vision.images import Pixels
 from engine.vision.patches import MAX_PATCHES, Patches, Picture
+from engine.vision.positions import axial_rotary, patch_places
 from engine.vision.resize import TokenBudget
 
 NAME: Final = "gemma4v"
@@ -144,13 +145,13 @@ class Gemma4:
                 f"The picture has {max(picture.grid)} patches along a side, but the vision tower knows {self.extent} "
                 "positions: use a smaller picture."
             )
-        row, column = places(picture.grid)
+        places = patch_places(picture.grid)
+        row, column = places.T
         learned = ops.add(
             ops.embed(self.positions, column.tolist()), ops.embed(self.positions, (self.extent + row).tolist())
         )
         x = ops.linear(ops.tensor(picture.pixels), self.embedding, residual=learned)
-        half = config.head_dim // 2
-        by = turns(axial_angles(THETA, half, column)), turns(axial_angles(THETA, half, row))
+        by = _turns(axial_rotary(places, config.head_dim, THETA))
         attention = FullAttention(ops, n, config.n_heads, config.head_dim, 1.0)
         for layer in self.layers:
             x = layer.add(ops, x, attention, by, n)
@@ -165,6 +166,12 @@ def _centred(config: VisionConfig) -> tuple[tuple[float, float, float], tuple[fl
     """The mean and the deviation of colours when 2x - 1 follows, with which the tower itself begins."""
     red, green, blue = (mean + std / 2 for mean, std in zip(config.mean, config.std, strict=True))
     return (red, green, blue), (config.std[0] / 2, config.std[1] / 2, config.std[2] / 2)
+
+
+def _turns(tables: tuple[F32, F32]) -> tuple[Rotary, Rotary]:
+    """`axial_rotary`'s tables apart: those of the columns, then those of the rows."""
+    cos, sin = ([np.ascontiguousarray(half) for half in np.split(table, 2, axis=1)] for table in tables)
+    return Rotary(cos[1], sin[1], "halves"), Rotary(cos[0], sin[0], "halves")
 
 
 def _turned(ops: Ops, x: Tensor, heads: int, by: tuple[Rotary, Rotary]) -> Tensor:

@@ -9,17 +9,16 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from engine.errors import ModelFileError
 from engine.formats.index import TensorIndex
 from engine.kernels.ops import Handle, Ops, Rotary, Tensor
 from engine.models.metadata import Metadata
 from engine.models.model import WeightLoader
 from engine.vision.config import MAX_PIXELS, PREFIX, VisionConfig, require_gelu
-from engine.vision.encoder import FeedForward, FullAttention, LayerNorm, Linear, axial_angles, places, turns
+from engine.vision.encoder import FeedForward, FullAttention, LayerNorm, Linear
 from engine.vision.images import Pixels
 from engine.vision.patches import MAX_PATCHES, Patches, Picture
+from engine.vision.positions import axial_rotary, grid_taps, interpolated, patch_places
 from engine.vision.resize import NearOwnSize
 
 NAME: Final = "qwen3vl_merger"
@@ -34,7 +33,14 @@ def build(index: TensorIndex, load: WeightLoader) -> Qwen3VL:
     require_gelu(metadata)
     config = VisionConfig.read(metadata, merge=2, merge_key="spatial_merge_size")
     config.check_axial()
-    return Qwen3VL(config, metadata.under(PREFIX), load)
+    tower = Qwen3VL(config, metadata.under(PREFIX), load)
+    levels, key = [layer.merger is not None for layer in tower.layers], f"{PREFIX}.is_deepstack_layers"
+    if index.metadata.get(key, levels) != levels:
+        raise ModelFileError(
+            f"The vision tower's {key} names other layers than the file has DeepStack mergers for; the file is "
+            "incomplete, fetch it again."
+        )
+    return tower
 
 
 @dataclass(frozen=True)
@@ -123,7 +129,6 @@ class Qwen3VL:
         self.layers = tuple(Layer.read(config, load, index) for index in range(config.n_layers))
         self.merger = Merger.read(config, load, ("v.post_ln", "mm.0", "mm.2"), merged_first=False)
         self.width = config.text_size * (1 + sum(layer.merger is not None for layer in self.layers))
-        self._check_levels(keys)
         patches = Patches(config.patch_size, config.merge, config.mean, config.std, frames=frames, blockwise=True)
         least = keys.integer("image_min_pixels", high=MAX_PIXELS, default=PIXELS[0])
         most = keys.integer("image_max_pixels", high=MAX_PIXELS, default=PIXELS[1])
@@ -138,10 +143,10 @@ class Qwen3VL:
         x = self.embedding.run(ops, pixels)
         if self.second_frame is not None:
             x = ops.linear(pixels, self.second_frame, residual=x)
-        x = ops.add(x, self._grid(ops, picture.grid))
-        row, column = places(picture.grid, config.merge)
-        half = config.head_dim // 2
-        rotary = turns(np.hstack([axial_angles(THETA, half, at) for at in (row, column)]))
+        places = patch_places(picture.grid, config.merge)
+        learned = ops.host(ops.embed(self.positions, range(self.side**2)))
+        x = ops.add(x, ops.tensor(interpolated(learned, *grid_taps(places, picture.grid, self.side))))
+        rotary = Rotary(*axial_rotary(places, config.head_dim, THETA), "halves")
         attention = FullAttention(ops, n, config.n_heads, config.head_dim, 1 / math.sqrt(config.head_dim))
         levels = []
         for layer in self.layers:
@@ -152,30 +157,3 @@ class Qwen3VL:
         for level in levels:
             features = ops.spliced(features, level, 1)
         return features
-
-    def _grid(self, ops: Ops, grid: tuple[int, int]) -> Tensor:
-        """The learned square of positions stretched over the picture's patches, bilinearly, corners upon corners."""
-        lower, upper, weights = [], [], []
-        for at, extent in zip(places(grid, self.merge), grid, strict=True):
-            source = at * (self.side - 1) / max(extent - 1, 1)
-            floor = np.floor(source).astype(np.int64)
-            lower.append(floor)
-            upper.append(np.minimum(floor + 1, self.side - 1))
-            weights.append(source - floor)
-        total = np.zeros((grid[0] * grid[1], self.config.hidden_size), np.float32)
-        for row, row_weight in ((lower[0], 1 - weights[0]), (upper[0], weights[0])):
-            for column, column_weight in ((lower[1], 1 - weights[1]), (upper[1], weights[1])):
-                learned = ops.host(ops.embed(self.positions, (row * self.side + column).tolist()))
-                total += learned * (row_weight * column_weight).astype(np.float32)[:, np.newaxis]
-        return ops.tensor(total)
-
-    def _check_levels(self, keys: Metadata) -> None:
-        """Raise ModelFileError where the file names other layers for DeepStack than it has mergers for."""
-        key = "is_deepstack_layers"
-        if key in keys:
-            held = tuple(layer.merger is not None for layer in self.layers)
-            if keys.flags(key, count=len(self.layers)) != held:
-                raise ModelFileError(
-                    f"The vision tower's {keys.whole(key)} names other layers than the file has DeepStack mergers for; "
-                    "the file is incomplete, fetch it again."
-                )
