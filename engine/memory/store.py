@@ -50,8 +50,9 @@ class WeightStore:
         self._matrices: dict[tuple[str, int, int], Handle] = {}
         self._bytes: dict[str, npt.NDArray[np.uint8]] = {}
         self._vectors: dict[str, npt.NDArray[np.float32]] = {}
+        self._skipped: set[str] = set()
         self.total = sum(info.nbytes for info in index.tensors.values())
-        """Bytes of all tensors in the file."""
+        """Bytes of all tensors in the file but those that are skipped."""
         self.bytes_read = 0
         """Bytes read from disk so far."""
 
@@ -92,10 +93,19 @@ class WeightStore:
             self._vectors[name] = weights.get(info.encoding).decode(packed)[0]
         return self._vectors[name]
 
+    def made(self, values: npt.NDArray[np.float32]) -> Handle:
+        return self._ops.vector(values)
+
+    def skip(self, name: str) -> None:
+        """The model has no use for this tensor: it counts as used, and is not read."""
+        if name in self._index.tensors and name not in self._skipped:
+            self._skipped.add(name)
+            self.total -= self._index.tensors[name].nbytes
+
     def require_all_used(self) -> None:
         """Raises ModelFileError where the file has a layer's tensor that nobody asked for: without it the model would
         be another one."""
-        used = {name for name, _, _ in self._matrices} | self._vectors.keys()
+        used = {name for name, _, _ in self._matrices} | self._vectors.keys() | self._skipped
         unused = sorted(name for name in self._index.tensors if name.startswith("blk.") and name not in used)
         if unused:
             more = f" and {len(unused) - 1} more" if len(unused) > 1 else ""

@@ -23,6 +23,10 @@ class Metadata:
         """The keys that begin with `name` and a dot, without them."""
         return Metadata(self._values, f"{self._prefix}{name}.")
 
+    def replaced(self, key: str, value: object) -> Metadata:
+        """The same with another value under this key."""
+        return Metadata({**self._values, self.whole(key): value}, self._prefix)
+
     def whole(self, key: str) -> str:
         """The key as it stands in the file."""
         return self._prefix + key
@@ -42,6 +46,29 @@ class Metadata:
             raise _mistyped(self.whole(key), "a whole number", value)
         if not low <= value <= high:
             raise _outside(self.whole(key), value, low, high)
+        return value
+
+    def integers(self, key: str, layers: int, *, high: int, low: int = 1, default: int | None = None) -> list[int]:
+        """A whole number for each layer, given as a list of them or as one for all."""
+        value = self._get(key, default)
+        if not isinstance(value, list):
+            return [self.integer(key, high=high, low=low, default=default)] * layers
+        if len(value) != layers:
+            raise _outside(f"length of {self.whole(key)}", len(value), layers, layers)
+        for number in value:
+            if not isinstance(number, int) or isinstance(number, bool):
+                raise _mistyped(self.whole(key), "a list of whole numbers", value)
+            if not low <= number <= high:
+                raise _outside(self.whole(key), number, low, high)
+        return value
+
+    def flags(self, key: str, layers: int) -> list[bool]:
+        """True or false for each layer."""
+        value = self._get(key, None)
+        if not isinstance(value, list) or not all(isinstance(flag, bool) for flag in value):
+            raise _mistyped(self.whole(key), "a list of true and false", value)
+        if len(value) != layers:
+            raise _outside(f"length of {self.whole(key)}", len(value), layers, layers)
         return value
 
     def number(self, key: str, *, low: float, high: float, default: float | None = None) -> float:

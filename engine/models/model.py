@@ -26,6 +26,14 @@ class WeightLoader(Protocol):
 
     def vector(self, name: str, width: int) -> Handle: ...
 
+    def made(self, values: npt.NDArray[np.float32]) -> Handle:
+        """A vector of values that the model has worked out."""
+        ...
+
+    def skip(self, name: str) -> None:
+        """The file may have this tensor, which the model does not use: it stays unread."""
+        ...
+
     def host(self, name: str, width: int) -> npt.NDArray[np.float32]:
         """A decoded vector on the host, for what a model works out once, such as rotary frequencies."""
         ...
@@ -38,7 +46,7 @@ class Model(Protocol):
     """Positions it was built for: what was asked for, at most what the file claims."""
     vocabulary: int
     caches: tuple[CacheSpec, ...]
-    """One per layer."""
+    """One per layer that stores keys and values, in the layers' order."""
 
     def hidden(self, ops: Ops, tokens: Sequence[int], start: int, caches: Sequence[LayerCache]) -> Tensor:
         """Run the tokens at positions `start …`, filling the caches: → [n, hidden_size], normed, ready for `logits`.
