@@ -59,7 +59,9 @@ def write(path: Path, model: Gemma4ForCausalLM, encoding: str) -> None:
 
 def write_keys(writer: GGUFWriter, config: Gemma4TextConfig) -> None:
     local = [kind == "sliding_attention" for kind in config.layer_types]
-    dims, kv_heads, widths = (per_layer(config, key) for key in ("head_dim", "num_key_value_heads", "intermediate_size"))
+    dims, kv_heads, widths = (
+        per_layer(config, key) for key in ("head_dim", "num_key_value_heads", "intermediate_size")
+    )
     near, far = dims[local.index(True)], dims[local.index(False)]
     writer.add_vocab_size(config.vocab_size)
     writer.add_context_length(config.max_position_embeddings)

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
 from engine.errors import ModelFileError
 from engine.kernels.ops import AttentionSpec, CacheSpec, Handle, LayerCache, Ops, Rotary, Tensor
-from engine.models.blocks import projection, refuse
+from engine.models.blocks import FeedForward, projection, refuse
 from engine.models.config import MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_WIDTH, Config
 from engine.models.gemma2 import MAX_SOFTCAP
 from engine.models.metadata import Metadata
 from engine.models.model import WeightLoader
 from engine.models.rotary import Turn, inverse_frequencies
 from engine.models.scaling import MAX_CONTEXT
-from engine.models.traits import Sight, file_turn
+from engine.models.traits import Sight, Traits, file_turn, same_sight
+
+TRAITS: Final = Traits(same_sight(Sight(None)), post_norms=True, activation="gelu_tanh")
+"""Of the feed-forward layers, which positions do not concern."""
 
 
 def build(metadata: Metadata, load: WeightLoader, context: int) -> Gemma4:
@@ -71,7 +75,9 @@ class Numbers:
                 raise _wrong(keys.whole(key), f"{width}, but its keys are {own} wide")
         for heads in n_kv_heads:
             if n_heads % heads:
-                raise _wrong(keys.whole("attention.head_count_kv"), f"{heads}, which {n_heads} query heads cannot share")
+                raise _wrong(
+                    keys.whole("attention.head_count_kv"), f"{heads}, which {n_heads} query heads cannot share"
+                )
         local_rotary = keys.integer("rope.dimension_count_swa", low=2, high=local_dim, default=local_dim)
         if local_rotary % 2:
             raise _wrong(keys.whole("rope.dimension_count_swa"), f"{local_rotary}, but elements turn in pairs")
@@ -183,35 +189,6 @@ class Attention:
 
 
 @dataclass(frozen=True)
-class FeedForward:
-    eps: float
-    norm: Handle
-    gate: Handle
-    up: Handle
-    down: Handle
-    post_norm: Handle
-
-    @staticmethod
-    def read(numbers: Numbers, load: WeightLoader, index: int) -> FeedForward:
-        config, width = numbers.config, numbers.ffn_widths[index]
-        for name in ("ffn_gate", "ffn_up", "ffn_down"):
-            refuse(load, f"blk.{index}.{name}.bias", "a bias in its feed-forward layers")
-        return FeedForward(
-            eps=config.eps,
-            norm=load.vector(f"blk.{index}.ffn_norm.weight", config.hidden_size),
-            gate=projection(load, index, "ffn_gate", width, config.hidden_size),
-            up=projection(load, index, "ffn_up", width, config.hidden_size),
-            down=projection(load, index, "ffn_down", config.hidden_size, width),
-            post_norm=load.vector(f"blk.{index}.post_ffw_norm.weight", config.hidden_size),
-        )
-
-    def add(self, ops: Ops, x: Tensor) -> Tensor:
-        """x + feed-forward of x: → [n, hidden_size]."""
-        gated = ops.gated(ops.rms_norm(x, self.norm, self.eps), self.gate, self.up, "gelu_tanh")
-        return ops.rms_norm(ops.linear(gated, self.down), self.post_norm, self.eps, residual=x)
-
-
-@dataclass(frozen=True)
 class OwnInput:
     """What a layer adds of its own input, through a gate."""
 
@@ -258,21 +235,23 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Layer:
-    norm: Handle
+    attention_norm: Handle
     attention: Attention
+    ffn_norm: Handle
     feed_forward: FeedForward
     own_input: OwnInput | None
     scale: float
 
     @staticmethod
     def read(numbers: Numbers, load: WeightLoader, index: int) -> Layer:
-        scale = load.host(f"blk.{index}.layer_output_scale.weight", 1)[0]
+        config = replace(numbers.config, intermediate_size=numbers.ffn_widths[index])
         return Layer(
-            norm=load.vector(f"blk.{index}.attn_norm.weight", numbers.config.hidden_size),
+            attention_norm=load.vector(f"blk.{index}.attn_norm.weight", config.hidden_size),
             attention=Attention.read(numbers, load, index),
-            feed_forward=FeedForward.read(numbers, load, index),
+            ffn_norm=load.vector(f"blk.{index}.ffn_norm.weight", config.hidden_size),
+            feed_forward=FeedForward.read(config, TRAITS, load, index),
             own_input=OwnInput.read(numbers, load, index) if numbers.input_width else None,
-            scale=float(scale),
+            scale=float(load.host(f"blk.{index}.layer_output_scale.weight", 1)[0]),
         )
 
 
@@ -314,9 +293,9 @@ class Gemma4:
         eps, width = self.config.eps, self.numbers.input_width
         inputs = None if self.inputs is None else self.inputs.of(ops, tokens, x)
         for index, (layer, rotary) in enumerate(zip(self.layers, self.rotary, strict=True)):
-            normed = ops.rms_norm(x, layer.norm, eps)
+            normed = ops.rms_norm(x, layer.attention_norm, eps)
             x = layer.attention.add(ops, x, normed, rotary, caches[layer.attention.slot], start)
-            x = layer.feed_forward.add(ops, x)
+            x = layer.feed_forward.add(ops, x, ops.rms_norm(x, layer.ffn_norm, eps))
             if layer.own_input is not None:
                 x = layer.own_input.add(ops, x, ops.pick(inputs, 1, index * width, (index + 1) * width))
             x = ops.scaled(x, layer.scale)
