@@ -16,6 +16,8 @@ from transformers import (
     Gemma2ForCausalLM,
     Gemma3ForCausalLM,
     Gemma3TextConfig,
+    Gemma4ForCausalLM,
+    Gemma4TextConfig,
     LlamaConfig,
     LlamaForCausalLM,
     Phi3Config,
@@ -32,6 +34,7 @@ from transformers import (
     SmolLM3ForCausalLM,
 )
 
+from bench import gemma4
 from engine import weights
 from engine.formats.index import TensorIndex
 
@@ -55,6 +58,7 @@ def qwen3vl_config(**text: Any) -> PreTrainedConfig:
 CLASSES: dict[str, tuple[Callable[..., PreTrainedConfig], type[PreTrainedModel]]] = {
     "gemma2": (Gemma2Config, Gemma2ForCausalLM),
     "gemma3": (Gemma3TextConfig, Gemma3ForCausalLM),
+    "gemma4": (Gemma4TextConfig, Gemma4ForCausalLM),
     "llama": (LlamaConfig, LlamaForCausalLM),
     "phi3": (Phi3Config, Phi3ForCausalLM),
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
@@ -102,6 +106,8 @@ def architecture_of(config: PreTrainedConfig) -> str:
 
 def gguf_name(name: str, config: PreTrainedConfig) -> str:
     """A parameter's name in Transformers → the tensor's name in a file."""
+    if architecture_of(config) == "gemma4":
+        return gemma4.gguf_name(name)
     name = name.replace("model.language_model.", "model.")
     names = NAMES | GEMMA_NAMES if architecture_of(config) in GEMMA else NAMES
     if not name.startswith(LAYERS):
@@ -150,15 +156,17 @@ def transformers_model(index: TensorIndex) -> PreTrainedModel:
     """The float32 model of a file, over its decoded weights."""
     architecture = index.metadata["general.architecture"]
     make_config, make_model = CLASSES[architecture]
-    config = make_config(**_configuration(index, architecture))
+    of_keys = gemma4.configuration(index) if architecture == "gemma4" else _configuration(index, architecture)
+    config = make_config(**of_keys)
     model = make_model(config).eval()
+    parameters = gemma4.stored(model) if architecture == "gemma4" else dict(model.named_parameters())
     with torch.no_grad():
-        for name, values in model.named_parameters():
+        for name, values in parameters.items():
             if ".visual." in name:
                 continue
             stored = decode(index, gguf_name(name, config)).reshape(values.shape)
             values.copy_(torch.tensor(to_transformers(name, stored, config)))
-        if "rope_freqs.weight" in index.tensors:
+        if "rope_freqs.weight" in index.tensors and architecture != "gemma4":
             model.model.rotary_emb.inv_freq /= torch.tensor(decode(index, "rope_freqs.weight")[0])
     return model
 

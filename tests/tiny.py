@@ -20,6 +20,7 @@ from engine.kernels.ops import Ops
 from engine.memory.meter import Meter
 from engine.memory.store import WeightStore
 from engine.models.model import Model
+from tests import tiny_gemma4
 
 CONTEXT = 64
 """The context length of a tiny model, unless it is changed."""
@@ -58,6 +59,8 @@ def tiny(architecture: str, **changes: object) -> PreTrainedModel:
 
     Its weights are large enough for attention to pick out single positions.
     """
+    if architecture == "gemma4":
+        return tiny_gemma4.make(SHAPE | changes)
     make_config, make_model = CLASSES[architecture]
     gemma = architecture in GEMMA
     model = make_model(make_config(**(SHAPE | FAMILY_SHAPES.get(architecture, {}) | changes))).eval()
@@ -85,6 +88,9 @@ def write_gguf(
     `encoding` is one that the `gguf` package can quantise to; `tokenizer` adds what a tokenizer needs.
     """
     config = model.config.get_text_config()
+    if architecture_of(config) == "gemma4":
+        tiny_gemma4.write(path, model, encoding)
+        return
     writer = GGUFWriter(path, architecture_of(config))
     writer.add_vocab_size(config.vocab_size)
     tokenizer(writer)

@@ -260,8 +260,8 @@ class Ops(Protocol):
     def attention(
         self,
         q: Tensor,
-        k: Tensor,
-        v: Tensor,
+        k: Tensor | None,
+        v: Tensor | None,
         cache: LayerCache,
         spec: AttentionSpec,
         start: int,
@@ -270,10 +270,11 @@ class Ops(Protocol):
     ) -> Tensor:
         """Store k and v at positions `start …`, then attend causally: → [n, n_heads · value_dim].
 
-        q [n, n_heads · key_dim], k [n, n_kv_heads · key_dim], v [n, n_kv_heads · value_dim]; `sinks` [n_heads] is a
-        logit for each query head that takes its share of the weight but has no value. With `until`, row i sees the
-        positions before `until[i]`, at least its own and at most those stored. Raises NumericsError where a
-        key or a value does not fit into the cache's number format.
+        q [n, n_heads · key_dim], k [n, n_kv_heads · key_dim], v [n, n_kv_heads · value_dim]; without k and v, the
+        cache holds these positions already, from another layer. `sinks` [n_heads] is a logit for each query head that
+        takes its share of the weight but has no value. With `until`, row i sees the positions before `until[i]`, at
+        least its own and at most those stored. Raises NumericsError where a key or a value does not fit into the
+        cache's number format.
         """
         ...
 

@@ -266,8 +266,8 @@ class ReferenceOps:
     def attention(
         self,
         q: Tensor,
-        k: Tensor,
-        v: Tensor,
+        k: Tensor | None,
+        v: Tensor | None,
         cache: LayerCache,
         spec: AttentionSpec,
         start: int,
@@ -276,7 +276,8 @@ class ReferenceOps:
     ) -> Tensor:
         assert isinstance(cache, ReferenceCache)
         n, end = len(q), start + len(q)
-        cache.store(k, v, start)
+        if k is not None and v is not None:
+            cache.store(k, v, start)
         shared = spec.n_heads // cache.spec.n_kv_heads
         keys = cache.keys.get(end).to(self._dtype).repeat_interleave(shared, dim=1)
         values = cache.values.get(end).to(self._dtype).repeat_interleave(shared, dim=1)

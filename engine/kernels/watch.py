@@ -43,6 +43,7 @@ class Watch:
         self._caches = caches
         self._start = start
         self._unnamed: tuple[str, int] | None = None
+        self._last = ""
 
     @property
     def nbytes(self) -> int:
@@ -142,8 +143,8 @@ class Watch:
     def attention(
         self,
         q: Tensor,
-        k: Tensor,
-        v: Tensor,
+        k: Tensor | None,
+        v: Tensor | None,
         cache: LayerCache,
         spec: AttentionSpec,
         start: int,
@@ -151,9 +152,11 @@ class Watch:
         until: Sequence[int] | None = None,
     ) -> Tensor:
         layer = next(index for index, known in enumerate(self._caches) if known is cache)
-        self._reached(f"the attention of blk.{layer}")
+        # A layer that reads another's cache is known by the weight that made its queries.
+        where = f"the attention of blk.{layer}" if k is not None else f"the attention after {self._last}"
+        self._reached(where)
         made = self._ops.attention(q, k, v, cache, spec, start, sinks, until)
-        return self._checked(made, f"the attention of blk.{layer}")
+        return self._checked(made, where)
 
     def last(self, x: Tensor, rows: int) -> Tensor:
         return self._ops.last(x, rows)
@@ -193,6 +196,7 @@ class Watch:
         if self._unnamed is not None:
             what, row = self._unnamed
             raise self._error(f"{what} before {where}", row)
+        self._last = where
 
     def _error(self, where: str, row: int) -> NumericsError:
         layer = re.search(r"\bblk\.(\d+)", where)

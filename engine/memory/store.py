@@ -52,8 +52,9 @@ class WeightStore:
         self._stacks: dict[tuple[str, int, int], Handle] = {}
         self._bytes: dict[str, npt.NDArray[np.uint8]] = {}
         self._vectors: dict[str, npt.NDArray[np.float32]] = {}
+        self._skipped: set[str] = set()
         self.total = sum(info.nbytes for info in index.tensors.values())
-        """Bytes of all tensors in the file."""
+        """Bytes of all tensors in the file but those that are skipped."""
         self.bytes_read = 0
         """Bytes read from disk so far."""
 
@@ -106,10 +107,20 @@ class WeightStore:
             return self._worked_out(name, width)
         return self._decoded(self._info(name, (width,)))
 
+    def made(self, values: npt.NDArray[np.float32]) -> Handle:
+        return self._ops.vector(values)
+
+    def skip(self, name: str) -> None:
+        """The model has no use for this tensor: it counts as used, and is not read."""
+        if name in self._index.tensors and name not in self._skipped:
+            self._skipped.add(name)
+            self.total -= self._index.tensors[name].nbytes
+
     def require_all_used(self, prefix: str = "blk.") -> None:
         """Raises ModelFileError where the file has a tensor of that prefix, by default a layer's, that nobody asked
         for: without it the model would be another one."""
-        used = {name for name, _, _ in self._matrices.keys() | self._stacks.keys()} | self._vectors.keys()
+        used = {name for name, _, _ in self._matrices.keys() | self._stacks.keys()}
+        used |= self._vectors.keys() | self._skipped
         unused = sorted(name for name in self._index.tensors if name.startswith(prefix) and name not in used)
         if unused:
             more = f" and {len(unused) - 1} more" if len(unused) > 1 else ""

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from engine.errors import SettingsError, UnsupportedModelError
-from engine.models import gemma2, gemma3, llama, phi3, qwen2, qwen3, qwen3vl, smollm3
+from engine.models import gemma2, gemma3, gemma4, llama, phi3, qwen2, qwen3, qwen3vl, smollm3
 from engine.models.metadata import Metadata
 from engine.models.model import Model, WeightLoader
 
@@ -19,6 +19,7 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = MappingProxyType(
     {
         "gemma2": gemma2.build,
         "gemma3": gemma3.build,
+        "gemma4": gemma4.build,
         "llama": llama.build,
         "phi3": phi3.build,
         "qwen2": qwen2.build,

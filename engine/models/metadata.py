@@ -23,6 +23,10 @@ class Metadata:
         """The keys that begin with `name` and a dot, without them."""
         return Metadata(self._values, f"{self._prefix}{name}.")
 
+    def replaced(self, key: str, value: object) -> Metadata:
+        """The same with another value under this key."""
+        return Metadata({**self._values, self.whole(key): value}, self._prefix)
+
     def whole(self, key: str) -> str:
         """The key as it stands in the file."""
         return self._prefix + key
@@ -44,6 +48,29 @@ class Metadata:
             raise _outside(self.whole(key), value, low, high)
         return value
 
+    def integers(self, key: str, count: int, *, high: int, low: int = 1, default: int | None = None) -> list[int]:
+        """So many whole numbers, such as one for each layer, given as a list of them or as one for all."""
+        value = self._get(key, default)
+        if not isinstance(value, list):
+            return [self.integer(key, high=high, low=low, default=default)] * count
+        if len(value) != count:
+            raise _outside(f"length of {self.whole(key)}", len(value), count, count)
+        for number in value:
+            if not isinstance(number, int) or isinstance(number, bool):
+                raise _mistyped(self.whole(key), "a list of whole numbers", value)
+            if not low <= number <= high:
+                raise _outside(self.whole(key), number, low, high)
+        return value
+
+    def flags(self, key: str, layers: int) -> list[bool]:
+        """True or false for each layer."""
+        value = self._get(key, None)
+        if not isinstance(value, list) or not all(isinstance(flag, bool) for flag in value):
+            raise _mistyped(self.whole(key), "a list of true and false", value)
+        if len(value) != layers:
+            raise _outside(f"length of {self.whole(key)}", len(value), layers, layers)
+        return value
+
     def number(self, key: str, *, low: float, high: float, default: float | None = None) -> float:
         """A finite number, as long as the bounds are finite: NaN lies within none."""
         value = self._get(key, default)
@@ -63,18 +90,6 @@ class Metadata:
         value = self._get(key, default)
         if not isinstance(value, bool):
             raise _mistyped(self.whole(key), "true or false", value)
-        return value
-
-    def integers(self, key: str, *, length: int, low: int, high: int) -> list[int]:
-        """A list of so many whole numbers."""
-        value = self._get(key, None)
-        if not isinstance(value, list) or not all(isinstance(item, int) and item is not True for item in value):
-            raise _mistyped(self.whole(key), "a list of whole numbers", value)
-        if len(value) != length:
-            raise _outside(f"length of {self.whole(key)}", len(value), length, length)
-        for item in value:
-            if not low <= item <= high:
-                raise _outside(self.whole(key), item, low, high)
         return value
 
     def length(self, key: str, *, high: int) -> int | None:

@@ -38,6 +38,14 @@ class WeightLoader(Protocol):
         """A tensor [n_experts, rows] as a vector, for `Ops.experts`. Raises as `matrix` does."""
         ...
 
+    def made(self, values: npt.NDArray[np.float32]) -> Handle:
+        """A vector of values that the model has worked out."""
+        ...
+
+    def skip(self, name: str) -> None:
+        """The file may have this tensor, which the model does not use: it stays unread."""
+        ...
+
     def host(self, name: str, width: int) -> npt.NDArray[np.float32]:
         """A decoded vector on the host, for what a model works out once, such as rotary frequencies."""
         ...
@@ -68,7 +76,7 @@ class Model(Protocol):
     """Positions it was built for: what was asked for, at most what the file claims."""
     vocabulary: int
     caches: tuple[CacheSpec, ...]
-    """One per layer."""
+    """One per layer that stores keys and values, in the layers' order."""
     inset_width: int
     """Of a row of a picture's features."""
     turns: tuple[Turn, ...]

@@ -29,5 +29,5 @@ def build(metadata: Metadata, load: WeightLoader, context: int) -> Decoder:
 
 def picture_axes(keys: Metadata, config: Config) -> Axes:
     """The axes of a family whose files give the sections of interleaved positions."""
-    sections = keys.integers("rope.dimension_sections", length=SECTIONS, low=0, high=config.rotary_dim)
+    sections = keys.integers("rope.dimension_sections", SECTIONS, low=0, high=config.rotary_dim)
     return rotary_axes(config.rotary_dim // 2, sections)

@@ -348,7 +348,7 @@ int ms_attention(ms_pool *pool, const float *q, const float *k, const float *v, 
     job.scratch_bytes = (job.scratch_bytes + 63) / 64 * 64;
     job.scratch = pool_scratch(pool, 2, job.scratch_bytes * pool_threads(pool));
     if (!job.scratch) return MS_NO_MEMORY;
-    pool_run(pool, store_rows, &job, n, CHUNK);
+    if (k) pool_run(pool, store_rows, &job, n, CHUNK);
     if (job.overflow) return MS_OVERFLOW;
     if (n == 1) {
         job.parts = pool_scratch(pool, 3, n_heads * job.chunks * job.part_floats * (int64_t)sizeof(float));

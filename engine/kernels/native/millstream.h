@@ -95,7 +95,7 @@ MS_API int ms_splice(ms_pool *pool, const float *x, int64_t x_run, int64_t x_fro
                      int64_t y_from, int64_t y_take, int64_t count, float *out);
 
 /* Store k, v [n, n_kv_heads, dim] at positions start ..., then out[n, n_heads, value_dim] = causal attention of q.
- * window 0: all positions; softcap 0: none; sinks[n_heads] or NULL; until[n], the end of the positions that each row sees, or NULL:
+ * k and v NULL: the cache already holds these positions. window 0: all positions; softcap 0: none; sinks[n_heads] or NULL; until[n], the end of the positions that each row sees, or NULL:
  * its own is the last. MS_OVERFLOW: a finite value does not fit into the cache. */
 MS_API int ms_attention(ms_pool *pool, const float *q, const float *k, const float *v, const ms_cache *cache, int64_t n,
                         int64_t start, int64_t n_heads, float scale, int64_t window, float softcap, const float *sinks,

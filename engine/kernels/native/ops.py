@@ -170,21 +170,21 @@ class NativeOps(Pointwise, Experts):
     def attention(
         self,
         q: NativeTensor,
-        k: NativeTensor,
-        v: NativeTensor,
+        k: NativeTensor | None,
+        v: NativeTensor | None,
         cache: LayerCache,
         spec: AttentionSpec,
         start: int,
         sinks: NativeVector | None = None,
         until: Sequence[int] | None = None,
     ) -> NativeTensor:
-        assert isinstance(cache, NativeCache) and start + q.n <= cache.capacity
+        assert isinstance(cache, NativeCache) and (k is None) == (v is None) and start + q.n <= cache.capacity
         ends = None if until is None else c_tokens(until)
         assert ends is None or self._recording is None
         out = self._workspace.take(q.n, spec.n_heads * cache.spec.value_dim)
         self._call(
             "ms_attention",
-            *(q.address, k.address, v.address, cache.address, q.n, start, spec.n_heads),
+            *(q.address, _address(k), _address(v), cache.address, q.n, start, spec.n_heads),
             *(spec.scale, spec.window or 0, spec.softcap or 0.0, _address(sinks)),
             *(None if ends is None else ctypes.addressof(ends), out.address),
         )

@@ -176,8 +176,8 @@ class PlainOps:
     def attention(
         self,
         q: F32,
-        k: F32,
-        v: F32,
+        k: F32 | None,
+        v: F32 | None,
         cache: LayerCache,
         spec: AttentionSpec,
         start: int,
@@ -185,7 +185,8 @@ class PlainOps:
         until: Sequence[int] | None = None,
     ) -> F32:
         assert isinstance(cache, PlainCache)
-        cache.store(k, v, start)
+        if k is not None and v is not None:
+            cache.store(k, v, start)
         n, stop = q.shape[0], start + q.shape[0]
         heads = q.reshape(n, spec.n_heads, -1)
         return attention(heads, cache.keys[:stop], cache.values[:stop], spec, start, sinks, until).reshape(n, -1)

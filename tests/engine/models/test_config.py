@@ -21,6 +21,7 @@ from engine.memory.meter import Meter
 from engine.memory.store import WeightStore
 from engine.models.config import Config
 from engine.models.decoder import Decoder
+from engine.models.gemma4 import Gemma4
 from engine.models.metadata import Metadata
 from engine.models.scaling import Scaling
 from tests.tiny import load_model, tiny, write_gguf
@@ -125,13 +126,13 @@ def build(
     *,
     tensors: Mapping[str, TensorInfo] | None = None,
     context: int = 8,
-) -> Decoder:
+) -> Decoder | Gemma4:
     """The model of a file whose metadata or tensors are not what they were."""
     changes = named(str(index.metadata["general.architecture"]), changes or {})
     index = replace(index, metadata=dict(index.metadata) | changes, tensors=tensors or index.tensors)
     with closing(WeightStore(index, PlainOps(), Meter())) as store:
         model = models.build(index.metadata, store, context=context)
-    assert isinstance(model, Decoder)
+    assert isinstance(model, Decoder | Gemma4)
     return model
 
 
@@ -195,6 +196,19 @@ def test_a_variant_that_is_not_known_is_refused_by_name(key: str, value: object,
         ("gemma3", "attention.sliding_window", "512"),
         ("gemma3", "final_logit_softcapping", -30.0),
         ("gemma3", "rope.freq_base_swa", 0.0),
+        ("gemma4", "attention.head_count_kv", [2, 3]),
+        ("gemma4", "attention.head_count_kv", [2, 0]),
+        ("gemma4", "attention.head_count_kv", [2, True]),
+        ("gemma4", "attention.key_length_swa", 0),
+        ("gemma4", "attention.value_length_swa", 8),
+        ("gemma4", "attention.shared_kv_layers", 1),
+        ("gemma4", "attention.shared_kv_layers", 3),
+        ("gemma4", "attention.sliding_window", 0),
+        ("gemma4", "attention.sliding_window_pattern", 2),
+        ("gemma4", "attention.sliding_window_pattern", [True, 1]),
+        ("gemma4", "rope.dimension_count_swa", 7),
+        ("gemma4", "embedding_length_per_layer_input", -1),
+        ("gemma4", "feed_forward_length", [96.0, 96]),
     ],
 )
 def test_a_number_of_one_family_that_cannot_be_true_is_named(
@@ -281,14 +295,21 @@ def test_metadata_without_an_architecture_is_refused() -> None:
 def test_a_tensor_that_the_metadata_contradicts_is_named(
     index: TensorIndex, changes: dict[str, object], tensor: str
 ) -> None:
-    if tensor not in index.tensors and tensor != "blk.2.attn_norm.weight":
+    if index.metadata["general.architecture"] == "gemma4":  # lists of its layers, and one width of a head, tell first
+        tensor = {"blk.2.attn_norm.weight": "sliding_window_pattern", "blk.0.attn_v.weight": "value_length"}.get(
+            tensor, tensor
+        )
+    elif tensor not in index.tensors and tensor != "blk.2.attn_norm.weight":
         tensor = re.sub("attn_[qkv]", "attn_qkv", tensor).replace("ffn_gate", "ffn_up")  # they are fused
     with pytest.raises(ModelFileError, match=tensor):
         build(index, changes)
 
 
 def test_every_tensor_but_the_head_must_be_there(index: TensorIndex) -> None:
-    for missing in index.tensors.keys() - {"output.weight"}:
+    optional = {"output.weight"}
+    if index.metadata["general.architecture"] == "gemma4":
+        optional.add("blk.1.attn_v.weight")  # where values are keys
+    for missing in index.tensors.keys() - optional:
         with pytest.raises(ModelFileError, match=f"no tensor {missing},"):
             build(index, tensors={name: info for name, info in index.tensors.items() if name != missing})
 
@@ -319,7 +340,7 @@ def test_a_long_context_claimed_by_the_file_costs_only_what_is_asked_for(index: 
     model = build(index, {"context_length": 2**31}, context=8)
     assert model.context_length == 8
     tables = [table for table in model.rotary if table is not None]
-    assert tables and all(table.cos.shape == table.sin.shape == (8, 8) for table in tables)
+    assert tables and all(table.cos.shape == table.sin.shape == (8, table.cos.shape[1]) for table in tables)
 
 
 def test_the_context_is_at_most_what_the_file_claims(index: TensorIndex) -> None:
@@ -364,8 +385,9 @@ def test_a_rotary_divisor_that_is_no_positive_number_is_refused(tensor: str, val
 
 def test_longrope_without_its_divisors_is_refused(index: TensorIndex) -> None:
     key = "rope.scaling.type"
-    with pytest.raises(ModelFileError, match=r"no tensor rope_factors_short\.weight"):
-        build(index, {key: "longrope"})
+    tensors = {name: info for name, info in index.tensors.items() if name != "rope_freqs.weight"}
+    with pytest.raises(ModelFileError, match=r"no tensor rope_f(actors_short|reqs)\.weight"):
+        build(index, {key: "longrope"}, tensors=tensors)
 
 
 def test_longrope_goes_by_the_context_that_is_kept(tmp_path: Path) -> None:
