@@ -52,11 +52,18 @@ class Rotary:
 
 @dataclass(frozen=True)
 class CacheSpec:
-    """The key-value cache that one layer needs: heads, and the widths of one key and one value."""
+    """The key-value cache that one layer needs: heads, and the widths of one key and one value.
+
+    `latent`: the first `value_dim` elements of a key are its value, so that keys alone are stored.
+    """
 
     n_kv_heads: int
     key_dim: int
     value_dim: int
+    latent: bool = False
+
+    def __post_init__(self) -> None:
+        assert not self.latent or self.value_dim <= self.key_dim
 
 
 @dataclass(frozen=True)
@@ -152,6 +159,11 @@ class Ops(Protocol):
         """Several `linear` of the same x in one call."""
         ...
 
+    def head_linears(self, x: Tensor, weight: Handle, heads: int) -> Tensor:
+        """Each of `heads` equal runs of a row by rows of its own: [n, heads · a], weight [heads · b, a] →
+        [n, heads · b]."""
+        ...
+
     def gated(self, x: Tensor, gate: Handle, up: Handle, activation: Activation = "silu") -> Tensor:
         """activation(x @ gateᵀ) · (x @ upᵀ)."""
         ...
@@ -196,7 +208,7 @@ class Ops(Protocol):
         self,
         q: Tensor,
         k: Tensor,
-        v: Tensor,
+        v: Tensor | None,
         cache: LayerCache,
         spec: AttentionSpec,
         start: int,
@@ -205,8 +217,9 @@ class Ops(Protocol):
     ) -> Tensor:
         """Store k and v at positions `start …`, then attend causally: → [n, n_heads · value_dim].
 
-        q [n, n_heads · key_dim], k [n, n_kv_heads · key_dim], v [n, n_kv_heads · value_dim]; `sinks` [n_heads] is a
-        logit for each query head that takes its share of the weight but has no value. With `until`, row i sees the
+        q [n, n_heads · key_dim], k [n, n_kv_heads · key_dim], v [n, n_kv_heads · value_dim], or `None` where the cache
+        is latent; `sinks` [n_heads] is a logit for each query head that takes its share of the weight but has no
+        value. With `until`, row i sees the
         positions before `until[i]`, at least its own and at most those stored. Raises NumericsError where a
         key or a value does not fit into the cache's number format.
         """

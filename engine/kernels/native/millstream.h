@@ -15,7 +15,7 @@
 #define MS_API __attribute__((visibility("default")))
 #endif
 
-#define MS_INTERFACE 4
+#define MS_INTERFACE 5
 
 typedef struct ms_pool ms_pool;
 
@@ -36,7 +36,8 @@ typedef struct {
 } ms_weight;
 
 /* One layer's keys and values, [n_kv_heads][chunks of 64 positions] of the layout in cache.h. A chunk of width dim takes 64 * dim elements,
- * and q8_0 another 64 * dim / 32 float16; q8_0 asks for widths that 32 divides. */
+ * and q8_0 another 64 * dim / 32 float16; q8_0 asks for widths that 32 divides. Where `values` is `keys`, the first value_dim elements of a
+ * key are its value (latent attention). */
 typedef enum { MS_CACHE_F32, MS_CACHE_F16, MS_CACHE_Q8_0 } ms_cache_kind;
 typedef struct {
     void *keys, *values;
@@ -64,6 +65,9 @@ MS_API int ms_embed(ms_pool *pool, const ms_weight *table, const int32_t *tokens
 MS_API int ms_linear(ms_pool *pool, const float *x, int64_t n, int64_t count, const ms_weight *w0, const ms_weight *w1,
                      const ms_weight *w2, float *out0, float *out1, float *out2, const float *bias, const float *residual,
                      float softcap);
+
+/* out[n, heads * b]: run h of x[n, heads * a] @ rows h * b ... of the weight [heads * b, a]. */
+MS_API int ms_head_linears(ms_pool *pool, const float *x, int64_t n, int64_t heads, const ms_weight *weight, float *out);
 
 /* out[n, rows] = activation(x @ gate^T) * (x @ up^T), or the clamped SwiGLU of both. */
 typedef enum { MS_SILU, MS_GELU_TANH, MS_GELU_ERF, MS_SIGMOID, MS_RELU_SQUARED, MS_SWIGLU_CLAMPED } ms_activation;
@@ -96,14 +100,15 @@ MS_API int ms_splice(ms_pool *pool, const float *x, int64_t x_run, int64_t x_fro
 
 /* Store k, v [n, n_kv_heads, dim] at positions start ..., then out[n, n_heads, value_dim] = causal attention of q.
  * window 0: all positions; softcap 0: none; sinks[n_heads] or NULL; until[n], the end of the positions that each row sees, or NULL:
- * its own is the last. MS_OVERFLOW: a finite value does not fit into the cache. */
+ * its own is the last. v is not read where the cache holds no values of their own. MS_OVERFLOW: a finite value does not fit into the cache. */
 MS_API int ms_attention(ms_pool *pool, const float *q, const float *k, const float *v, const ms_cache *cache, int64_t n,
                         int64_t start, int64_t n_heads, float scale, int64_t window, float softcap, const float *sinks,
                         const int32_t *until, float *out);
 
 /* A recorded call of one of the functions above: its pointers, integers and floats in the order of its arguments. */
 typedef enum {
-    MS_EMBED, MS_RMS_NORM, MS_LINEAR, MS_GATED, MS_ROTARY, MS_ATTENTION, MS_LAYER_NORM, MS_ADD, MS_SCALE, MS_ACTIVATE, MS_GATE, MS_SPLICE
+    MS_EMBED, MS_RMS_NORM, MS_LINEAR, MS_GATED, MS_ROTARY, MS_ATTENTION, MS_LAYER_NORM, MS_ADD, MS_SCALE, MS_ACTIVATE, MS_GATE, MS_SPLICE,
+    MS_HEAD_LINEARS
 } ms_function_name;
 typedef struct {
     int64_t function;

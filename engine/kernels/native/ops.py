@@ -80,17 +80,17 @@ class NativeOps(Pointwise):
     def cache(self, spec: CacheSpec, capacity: int, kind: str) -> NativeCache:
         sizes = row_bytes(spec, kind)
         try:
-            keys, values = (aligned(spec.n_kv_heads * positions(capacity) * size) for size in sizes)
+            rooms = [aligned(spec.n_kv_heads * positions(capacity) * size) for size in sizes if size]
         except MemoryError as error:
             raise BudgetError(
                 f"There is no memory for a context of {capacity} tokens; ask for a shorter one."
             ) from error
         c = CCache(
-            keys.ctypes.data, values.ctypes.data, capacity, spec.n_kv_heads, spec.key_dim, spec.value_dim,
+            rooms[0].ctypes.data, rooms[-1].ctypes.data, capacity, spec.n_kv_heads, spec.key_dim, spec.value_dim,
             CACHE_NUMBERS[kind],
         )  # fmt: skip
-        nbytes = keys.nbytes + values.nbytes
-        return NativeCache(spec, capacity, kind, nbytes, c, ctypes.addressof(c), (keys, values))
+        nbytes = sum(room.nbytes for room in rooms)
+        return NativeCache(spec, capacity, kind, nbytes, c, ctypes.addressof(c), tuple(rooms))
 
     def embed(self, table: NativeMatrix, tokens: Sequence[int], *, scale: float = 1.0) -> NativeTensor:
         out = self._workspace.take(len(tokens), table.weight.columns)
@@ -146,6 +146,12 @@ class NativeOps(Pointwise):
         self._call("ms_gated", x.address, x.n, ACTIVATION_NUMBERS[activation], gate.address, up.address, out.address)
         return out
 
+    def head_linears(self, x: NativeTensor, weight: NativeMatrix, heads: int) -> NativeTensor:
+        assert x.width == heads * weight.weight.columns and weight.weight.rows % heads == 0
+        out = self._workspace.take(x.n, weight.weight.rows)
+        self._call("ms_head_linears", x.address, x.n, heads, weight.address, out.address)
+        return out
+
     def rotary(self, x: NativeTensor, n_heads: int, table: Rotary, start: int) -> NativeTensor:
         assert start + x.n <= len(table.cos)
         self._keep(table)
@@ -161,20 +167,20 @@ class NativeOps(Pointwise):
         self,
         q: NativeTensor,
         k: NativeTensor,
-        v: NativeTensor,
+        v: NativeTensor | None,
         cache: LayerCache,
         spec: AttentionSpec,
         start: int,
         sinks: NativeVector | None = None,
         until: Sequence[int] | None = None,
     ) -> NativeTensor:
-        assert isinstance(cache, NativeCache) and start + q.n <= cache.capacity
+        assert isinstance(cache, NativeCache) and start + q.n <= cache.capacity and (v is None) == cache.spec.latent
         ends = None if until is None else c_tokens(until)
         assert ends is None or self._recording is None
         out = self._workspace.take(q.n, spec.n_heads * cache.spec.value_dim)
         self._call(
             "ms_attention",
-            *(q.address, k.address, v.address, cache.address, q.n, start, spec.n_heads),
+            *(q.address, k.address, _address(v), cache.address, q.n, start, spec.n_heads),
             *(spec.scale, spec.window or 0, spec.softcap or 0.0, _address(sinks)),
             *(None if ends is None else ctypes.addressof(ends), out.address),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -102,6 +102,13 @@ class PlainOps:
     def linears(self, x: F32, weights: Sequence[PlainMatrix]) -> list[F32]:
         return [self.linear(x, weight) for weight in weights]
 
+    def head_linears(self, x: F32, weight: PlainMatrix, heads: int) -> F32:
+        whole = weight.weight
+        rows = whole.rows // heads
+        parts = [replace(whole, rows=rows, data=whole.data[at * rows :][:rows]) for at in range(heads)]
+        runs = np.split(x, heads, axis=1)
+        return np.concatenate([self.linear(run, self.matrix(part)) for run, part in zip(runs, parts, strict=True)], 1)
+
     def gated(self, x: F32, gate: PlainMatrix, up: PlainMatrix, activation: Activation = "silu") -> F32:
         return gated(self.linear(x, gate), self.linear(x, up), activation)
 
@@ -139,7 +146,7 @@ class PlainOps:
         self,
         q: F32,
         k: F32,
-        v: F32,
+        v: F32 | None,
         cache: LayerCache,
         spec: AttentionSpec,
         start: int,
