@@ -24,7 +24,16 @@ class WeightLoader(Protocol):
         """Matrices of so many rows each, which lie one after the other in one tensor. Raises as `matrix` does."""
         ...
 
+    def experts(self, name: str, n_experts: int, rows: Sequence[int], columns: int) -> list[Handle]:
+        """Stacks of so many rows each, which lie one after the other in every expert of one tensor [n_experts, sum of
+        rows, columns]. Raises as `matrix` does."""
+        ...
+
     def vector(self, name: str, width: int) -> Handle: ...
+
+    def biases(self, name: str, n_experts: int, rows: int) -> Handle:
+        """A tensor [n_experts, rows] as a vector, for `Ops.experts`. Raises as `matrix` does."""
+        ...
 
     def host(self, name: str, width: int) -> npt.NDArray[np.float32]:
         """A decoded vector on the host, for what a model works out once, such as rotary frequencies."""

@@ -22,6 +22,8 @@ SOURCES = (
     "quantise.c",
     "linear.c",
     "heads.c",
+    "route.c",
+    "experts.c",
     "pointwise.c",
     "cache.c",
     "attention.c",

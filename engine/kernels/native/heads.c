@@ -10,9 +10,9 @@
 typedef struct {
     const float *x;
     int64_t n, heads, width; /* width: weight rows of a strip */
-    ms_weight first;         /* the rows of head 0 */
-    float *runs;             /* [heads][n][columns] */
-    char *quantised;         /* [heads][bytes], for packed weights */
+    const ms_stack *stack;
+    float *runs;     /* [heads][n][columns] */
+    char *quantised; /* [heads][bytes], for packed weights */
     int64_t bytes;
     activation_bytes packing;
     char *scratch; /* per thread: a strip's, then a result [n][width] */
@@ -21,16 +21,16 @@ typedef struct {
 } heads_job;
 
 static activations activations_of(const heads_job *job, int64_t head) {
-    return activations_in(job->quantised + head * job->bytes, job->n, job->first.columns, job->packing);
+    return activations_in(job->quantised + head * job->bytes, job->n, job->stack->first.columns, job->packing);
 }
 
-static int64_t strips(const heads_job *job) { return (job->first.rows + job->width - 1) / job->width; }
+static int64_t strips(const heads_job *job) { return (job->stack->first.rows + job->width - 1) / job->width; }
 
 /* Items: heads. */
 static void gather_runs(void *data, int64_t first, int64_t last, int thread) {
     (void)thread;
     const heads_job *job = data;
-    const int64_t columns = job->first.columns;
+    const int64_t columns = job->stack->first.columns;
     for (int64_t head = first; head < last; head++) {
         float *runs = job->runs + head * job->n * columns;
         for (int64_t i = 0; i < job->n; i++)
@@ -44,11 +44,11 @@ static void head_strips(void *data, int64_t first, int64_t last, int thread) {
     const heads_job *job = data;
     char *scratch = job->scratch + thread * job->scratch_bytes;
     float *result = (float *)(scratch + job->strip_bytes);
-    const int64_t rows = job->first.rows, n = job->n;
+    const int64_t rows = job->stack->first.rows, n = job->n;
     for (int64_t item = first; item < last; item++) {
         const int64_t head = item / strips(job), row = item % strips(job) * job->width, count = rows - row < job->width ? rows - row : job->width;
-        ms_weight w = job->first;
-        w.data += head * rows * w.row_bytes;
+        ms_weight w = job->stack->first;
+        w.data += head * job->stack->apart;
         activations a = {0};
         if (job->bytes) a = activations_of(job, head);
         strip_dot(&w, row, job->runs + head * n * w.columns, a, n, scratch, result);
@@ -59,12 +59,11 @@ static void head_strips(void *data, int64_t first, int64_t last, int thread) {
 
 static int64_t rounded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-int ms_head_linears(ms_pool *pool, const float *x, int64_t n, int64_t heads, const ms_weight *weight, float *out) {
-    const int64_t columns = weight->columns;
-    heads_job job = {.x = x, .n = n, .heads = heads, .width = n < TILE_FROM ? STRIP : TILE, .first = *weight, .out = out};
-    job.first.rows /= heads;
-    job.packing = n < TILE_FROM ? strip_bytes(weight->encoding) : NO_BYTES;
-    if (weight->encoding > MS_BF16) job.bytes = rounded(activations_size(n, columns, job.packing));
+int ms_head_linears(ms_pool *pool, const float *x, int64_t n, const ms_stack *stack, float *out) {
+    const int64_t columns = stack->first.columns, heads = stack->count;
+    heads_job job = {.x = x, .n = n, .heads = heads, .width = n < TILE_FROM ? STRIP : TILE, .stack = stack, .out = out};
+    job.packing = n < TILE_FROM ? strip_bytes(stack->first.encoding) : NO_BYTES;
+    if (stack->first.encoding > MS_BF16) job.bytes = rounded(activations_size(n, columns, job.packing));
     const int64_t runs_bytes = rounded(heads * n * columns * (int64_t)sizeof(float));
     job.runs = pool_scratch(pool, 0, runs_bytes + heads * job.bytes);
     job.strip_bytes = strip_scratch(columns);

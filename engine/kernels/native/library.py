@@ -29,6 +29,12 @@ class CWeight(Structure):
     )
 
 
+class CStack(Structure):
+    """`ms_stack` of millstream.h."""
+
+    _fields_ = (("first", CWeight), ("count", c_int64), ("apart", c_int64))
+
+
 class CCache(Structure):
     """`ms_cache` of millstream.h."""
 
@@ -68,7 +74,9 @@ SIGNATURES = {
     "ms_activate": "piip",
     "ms_gate": "ppiiip",
     "ms_splice": "piiipiiiip",
-    "ms_head_linears": "piipp",
+    "ms_route": "ppiiiiiiiifpp",
+    "ms_experts": "pppiiippppppp",
+    "ms_head_linears": "pipp",
 }
 """Types of the arguments after the pool, by letter: pointer, integer, float. All of these return a status.
 

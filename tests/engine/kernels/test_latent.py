@@ -16,7 +16,7 @@ from engine.decode.cache import KVCache, cache_bytes, position_bytes
 from engine.errors import NumericsError, SettingsError
 from engine.kernels.kv import holds
 from engine.kernels.native import NativeOps
-from engine.kernels.ops import AttentionSpec, CacheSpec, Ops, Weight
+from engine.kernels.ops import AttentionSpec, CacheSpec, Ops, Stack
 from engine.kernels.plain import PlainOps
 from engine.kernels.plain.attention import PlainCache
 from engine.kernels.reference import ReferenceCache, ReferenceOps
@@ -152,16 +152,16 @@ def test_each_head_has_rows_of_its_own(native: NativeOps, encoding: str, heads: 
         data = values.astype(np.float16 if encoding == "F16" else np.float32).view(np.uint8)
     else:
         data = packed_rows(draws, encoding, heads * rows + 1, columns)[:-1]
-    weight = Weight("w", encoding, heads * rows, columns, data)
+    weight = Stack("w", encoding, heads, rows, columns, data.reshape(heads, rows, -1))
     matrices = weights.get(encoding).decode(data).astype(np.float64).reshape(heads, rows, columns)
     plain = PlainOps()
     for n in (1, 3, 4, 13):
         x = draws.standard_normal((n, heads * columns), np.float32)
-        expected = plain.head_linears(x, plain.matrix(weight), heads)
-        assert same_bits(native.host(native.head_linears(tensor(native, x), native.matrix(weight), heads)), expected)
+        expected = plain.head_linears(x, plain.stack(weight))
+        assert same_bits(native.host(native.head_linears(tensor(native, x), native.stack(weight))), expected)
         exact = np.einsum("nha,hba->nhb", x.reshape(n, heads, columns), matrices).reshape(n, -1)
         size = np.abs(exact).max()
         assert np.abs(expected - exact).max() < 1e-4 * size
         judge = ReferenceOps("float64")
-        made = judge.head_linears(judge.tensor(x), judge.matrix(weight), heads).numpy()
+        made = judge.head_linears(judge.tensor(x), judge.stack(weight)).numpy()
         np.testing.assert_allclose(made, exact, atol=1e-12 * size)
