@@ -44,7 +44,7 @@ Routing = Any
 
 @dataclass(frozen=True)
 class Stack:
-    """The matrices of a mixture's experts: `data` is uint8 [n_experts, rows, row_bytes].
+    """The matrices of a mixture's experts, or of heads: `data` is uint8 [n_experts, rows, row_bytes].
 
     Each expert's bytes are C-contiguous, but those of two experts may lie apart.
     """
@@ -88,11 +88,18 @@ class Rotary:
 
 @dataclass(frozen=True)
 class CacheSpec:
-    """The key-value cache that one layer needs: heads, and the widths of one key and one value."""
+    """The key-value cache that one layer needs: heads, and the widths of one key and one value.
+
+    `latent`: the first `value_dim` elements of a key are its value, so that keys alone are stored.
+    """
 
     n_kv_heads: int
     key_dim: int
     value_dim: int
+    latent: bool = False
+
+    def __post_init__(self) -> None:
+        assert not self.latent or self.value_dim <= self.key_dim
 
 
 @dataclass(frozen=True)
@@ -145,7 +152,7 @@ class Ops(Protocol):
         ...
 
     def stack(self, weight: Stack) -> Handle:
-        """A handle for `experts`, which keeps it under the name `weight`. Raises as `matrix` does."""
+        """A handle for `experts` and `head_linears`, which keeps it as `weight`. Raises as `matrix` does."""
         ...
 
     def vector(self, values: npt.NDArray[np.float32]) -> Handle:
@@ -190,6 +197,10 @@ class Ops(Protocol):
 
     def linears(self, x: Tensor, weights: Sequence[Handle]) -> list[Tensor]:
         """Several `linear` of the same x in one call."""
+        ...
+
+    def head_linears(self, x: Tensor, weight: Handle) -> Tensor:
+        """Each run of a row by the matrix of its own head: [n, heads · a], a stack [heads, b, a] → [n, heads · b]."""
         ...
 
     def gated(self, x: Tensor, gate: Handle, up: Handle, activation: Activation = "silu") -> Tensor:
@@ -270,11 +281,11 @@ class Ops(Protocol):
     ) -> Tensor:
         """Store k and v at positions `start …`, then attend causally: → [n, n_heads · value_dim].
 
-        q [n, n_heads · key_dim], k [n, n_kv_heads · key_dim], v [n, n_kv_heads · value_dim]; without k and v, the
-        cache holds these positions already, from another layer. `sinks` [n_heads] is a logit for each query head that
-        takes its share of the weight but has no value. With `until`, row i sees the positions before `until[i]`, at
-        least its own and at most those stored. Raises NumericsError where a key or a value does not fit into the
-        cache's number format.
+        q [n, n_heads · key_dim], k [n, n_kv_heads · key_dim], v [n, n_kv_heads · value_dim], or `None` where the cache
+        is latent; without both, the cache holds these positions already, from another layer. `sinks` [n_heads] is a
+        logit for each query head that takes its share of the weight but has no value. With `until`, row i sees the
+        positions before `until[i]`, at least its own and at most those stored. Raises NumericsError where a key or a
+        value does not fit into the cache's number format.
         """
         ...
 

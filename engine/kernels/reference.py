@@ -111,21 +111,28 @@ class ReferenceCache:
     def __init__(self, spec: CacheSpec, capacity: int, kind: str) -> None:
         row_bytes(spec, kind)
         self.spec, self.capacity, self.kind = spec, capacity, kind
-        self.keys, self.values = (self._room(dim) for dim in (spec.key_dim, spec.value_dim))
-        self.nbytes = self.keys.nbytes + self.values.nbytes
+        self.keys = self._room(spec.key_dim)
+        self.values = None if spec.latent else self._room(spec.value_dim)
+        self.nbytes = self.keys.nbytes + (0 if self.values is None else self.values.nbytes)
 
     def _room(self, dim: int) -> FloatRows | BlockRows:
         if self.kind == "q8_0":
             return BlockRows(self.capacity, self.spec.n_kv_heads, dim)
         return FloatRows(self.capacity, self.spec.n_kv_heads, dim, FORMATS[self.kind])
 
-    def store(self, k: Tensor, v: Tensor, start: int) -> None:
+    def store(self, k: Tensor, v: Tensor | None, start: int) -> None:
         """Round the rows of `k` and `v` into positions `start …`. Raises NumericsError where one becomes infinite."""
+        assert (v is None) == (self.values is None)
         for what, rows, kept in (("key", k, self.keys), ("value", v, self.values)):
-            if kept.put(rows, start):
+            if rows is not None and kept is not None and kept.put(rows, start):
                 raise NumericsError(
                     f"A {what} is too large for the {self.kind} key-value cache; load the model with an f32 cache."
                 )
+
+    def get(self, stop: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of the first `stop` positions."""
+        keys = self.keys.get(stop)
+        return keys, keys[..., : self.spec.value_dim] if self.values is None else self.values.get(stop)
 
 
 class ReferenceOps:
@@ -180,6 +187,10 @@ class ReferenceOps:
 
     def linears(self, x: Tensor, weights: Sequence[ReferenceMatrix]) -> list[Tensor]:
         return [self.linear(x, weight) for weight in weights]
+
+    def head_linears(self, x: Tensor, weight: ReferenceStack) -> Tensor:
+        runs = x.reshape(len(x), len(weight.values), -1)
+        return torch.einsum("nha,hba->nhb", runs, weight.values).reshape(len(x), -1)
 
     def gated(self, x: Tensor, gate: ReferenceMatrix, up: ReferenceMatrix, activation: Activation = "silu") -> Tensor:
         return _gated(self.linear(x, gate), self.linear(x, up), activation)
@@ -276,11 +287,10 @@ class ReferenceOps:
     ) -> Tensor:
         assert isinstance(cache, ReferenceCache)
         n, end = len(q), start + len(q)
-        if k is not None and v is not None:
+        if k is not None:
             cache.store(k, v, start)
         shared = spec.n_heads // cache.spec.n_kv_heads
-        keys = cache.keys.get(end).to(self._dtype).repeat_interleave(shared, dim=1)
-        values = cache.values.get(end).to(self._dtype).repeat_interleave(shared, dim=1)
+        keys, values = (kept.to(self._dtype).repeat_interleave(shared, dim=1) for kept in cache.get(end))
         queries = q.reshape(n, spec.n_heads, cache.spec.key_dim) * spec.scale
         scores = torch.einsum("ihd,jhd->hij", queries, keys)
         if spec.softcap is not None:

@@ -36,7 +36,8 @@ typedef struct {
 } ms_weight;
 
 /* One layer's keys and values, [n_kv_heads][chunks of 64 positions] of the layout in cache.h. A chunk of width dim takes 64 * dim elements,
- * and q8_0 another 64 * dim / 32 float16; q8_0 asks for widths that 32 divides. */
+ * and q8_0 another 64 * dim / 32 float16; q8_0 asks for widths that 32 divides. Where `values` is `keys`, the first value_dim elements of a
+ * key are its value (latent attention). */
 typedef enum { MS_CACHE_F32, MS_CACHE_F16, MS_CACHE_Q8_0 } ms_cache_kind;
 typedef struct {
     void *keys, *values;
@@ -95,8 +96,9 @@ MS_API int ms_splice(ms_pool *pool, const float *x, int64_t x_run, int64_t x_fro
                      int64_t y_from, int64_t y_take, int64_t count, float *out);
 
 /* Store k, v [n, n_kv_heads, dim] at positions start ..., then out[n, n_heads, value_dim] = causal attention of q.
- * k and v NULL: the cache already holds these positions. window 0: all positions; softcap 0: none; sinks[n_heads] or NULL; until[n], the end of the positions that each row sees, or NULL:
- * its own is the last. MS_OVERFLOW: a finite value does not fit into the cache. */
+ * k and v NULL: the cache already holds these positions; v NULL alone: it is latent, and holds no values of their own. window 0: all
+ * positions; softcap 0: none; sinks[n_heads] or NULL; until[n], the end of the positions that each row sees, or NULL: its own is the
+ * last. MS_OVERFLOW: a finite value does not fit into the cache. */
 MS_API int ms_attention(ms_pool *pool, const float *q, const float *k, const float *v, const ms_cache *cache, int64_t n,
                         int64_t start, int64_t n_heads, float scale, int64_t window, float softcap, const float *sinks,
                         const int32_t *until, float *out);
@@ -106,7 +108,7 @@ MS_API int ms_attention(ms_pool *pool, const float *q, const float *k, const flo
 MS_API int ms_route(ms_pool *pool, const float *logits, const float *bias, int64_t n, int64_t experts, int64_t k, int64_t sigmoid,
                     int64_t groups, int64_t kept, int64_t marks, int64_t normalise, float scale, int32_t *ids, float *weights);
 
-/* The matrices of a mixture's experts, all of one shape: the first one, how many, and the bytes from one to the next. */
+/* Matrices of one shape, those of a mixture's experts or of heads: the first one, how many, and the bytes from one to the next. */
 typedef struct {
     ms_weight first;
     int64_t count, apart;
@@ -118,10 +120,13 @@ MS_API int ms_experts(ms_pool *pool, const float *x, const int32_t *ids, const f
                       const ms_stack *gate, const ms_stack *up, const ms_stack *down, const float *gate_bias, const float *up_bias,
                       const float *down_bias, float *out);
 
+/* out[n, count * rows]: run h of x[n, count * columns] @ matrix h of the stack, transposed. */
+MS_API int ms_head_linears(ms_pool *pool, const float *x, int64_t n, const ms_stack *stack, float *out);
+
 /* A recorded call of one of the functions above: its pointers, integers and floats in the order of its arguments. */
 typedef enum {
     MS_EMBED, MS_RMS_NORM, MS_LINEAR, MS_GATED, MS_ROTARY, MS_ATTENTION, MS_LAYER_NORM, MS_ADD, MS_SCALE, MS_ACTIVATE, MS_GATE, MS_SPLICE,
-    MS_ROUTE, MS_EXPERTS
+    MS_ROUTE, MS_EXPERTS, MS_HEAD_LINEARS
 } ms_function_name;
 typedef struct {
     int64_t function;

@@ -89,17 +89,17 @@ class NativeOps(Pointwise, Experts):
     def cache(self, spec: CacheSpec, capacity: int, kind: str) -> NativeCache:
         sizes = row_bytes(spec, kind)
         try:
-            keys, values = (aligned(spec.n_kv_heads * positions(capacity) * size) for size in sizes)
+            rooms = [aligned(spec.n_kv_heads * positions(capacity) * size) for size in sizes if size]
         except MemoryError as error:
             raise BudgetError(
                 f"There is no memory for a context of {capacity} tokens; ask for a shorter one."
             ) from error
         c = CCache(
-            keys.ctypes.data, values.ctypes.data, capacity, spec.n_kv_heads, spec.key_dim, spec.value_dim,
+            rooms[0].ctypes.data, rooms[-1].ctypes.data, capacity, spec.n_kv_heads, spec.key_dim, spec.value_dim,
             CACHE_NUMBERS[kind],
         )  # fmt: skip
-        nbytes = keys.nbytes + values.nbytes
-        return NativeCache(spec, capacity, kind, nbytes, c, ctypes.addressof(c), (keys, values))
+        nbytes = sum(room.nbytes for room in rooms)
+        return NativeCache(spec, capacity, kind, nbytes, c, ctypes.addressof(c), tuple(rooms))
 
     def embed(self, table: NativeMatrix, tokens: Sequence[int], *, scale: float = 1.0) -> NativeTensor:
         out = self._workspace.take(len(tokens), table.weight.columns)
@@ -155,6 +155,13 @@ class NativeOps(Pointwise, Experts):
         self._call("ms_gated", x.address, x.n, ACTIVATION_NUMBERS[activation], gate.address, up.address, out.address)
         return out
 
+    def head_linears(self, x: NativeTensor, weight: NativeStack) -> NativeTensor:
+        stack = weight.weight
+        assert x.width == stack.n_experts * stack.columns
+        out = self._workspace.take(x.n, stack.n_experts * stack.rows)
+        self._call("ms_head_linears", x.address, x.n, weight.address, out.address)
+        return out
+
     def rotary(self, x: NativeTensor, n_heads: int, table: Rotary, start: int) -> NativeTensor:
         assert start + x.n <= len(table.cos)
         assert table.cos.flags.c_contiguous and table.sin.flags.c_contiguous
@@ -178,7 +185,8 @@ class NativeOps(Pointwise, Experts):
         sinks: NativeVector | None = None,
         until: Sequence[int] | None = None,
     ) -> NativeTensor:
-        assert isinstance(cache, NativeCache) and (k is None) == (v is None) and start + q.n <= cache.capacity
+        assert isinstance(cache, NativeCache) and start + q.n <= cache.capacity
+        assert v is None if k is None else (v is None) == cache.spec.latent
         ends = None if until is None else c_tokens(until)
         assert ends is None or self._recording is None
         out = self._workspace.take(q.n, spec.n_heads * cache.spec.value_dim)

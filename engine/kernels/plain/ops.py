@@ -115,6 +115,11 @@ class PlainOps:
     def linears(self, x: F32, weights: Sequence[PlainMatrix]) -> list[F32]:
         return [self.linear(x, weight) for weight in weights]
 
+    def head_linears(self, x: F32, weight: PlainStack) -> F32:
+        runs = np.split(x, weight.weight.n_experts, axis=1)
+        parts = [self.linear(run, matrix) for run, matrix in zip(runs, weight.matrices, strict=True)]
+        return np.concatenate(parts, axis=1)
+
     def gated(self, x: F32, gate: PlainMatrix, up: PlainMatrix, activation: Activation = "silu") -> F32:
         return gated(self.linear(x, gate), self.linear(x, up), activation)
 
@@ -185,7 +190,7 @@ class PlainOps:
         until: Sequence[int] | None = None,
     ) -> F32:
         assert isinstance(cache, PlainCache)
-        if k is not None and v is not None:
+        if k is not None:
             cache.store(k, v, start)
         n, stop = q.shape[0], start + q.shape[0]
         heads = q.reshape(n, spec.n_heads, -1)
