@@ -12,7 +12,7 @@ from typing import Any
 
 from engine.errors import SettingsError, UnsupportedModelError
 
-INTERFACE = 4
+INTERFACE = 5
 PREFERENCE = (("avx512", 2), ("avx2", 1), ("neon", 4), ("portable", 0))
 """Libraries from the fastest down, each with the bit of `ms_processor` that it asks for."""
 
@@ -68,6 +68,8 @@ SIGNATURES = {
     "ms_activate": "piip",
     "ms_gate": "ppiiip",
     "ms_splice": "piiipiiiip",
+    "ms_convolve": "piipipiip",
+    "ms_delta_rule": "ppppppiiiiiiffp",
 }
 """Types of the arguments after the pool, by letter: pointer, integer, float. All of these return a status.
 

@@ -18,8 +18,10 @@ from engine.kernels.native import library
 from engine.kernels.native.library import CCache, CWeight
 from engine.kernels.native.pointwise import ACTIVATION_NUMBERS, NativeVector, Pointwise
 from engine.kernels.native.recording import c_tokens
+from engine.kernels.native.recurrent import NativeState, Recurrent
 from engine.kernels.native.tensors import NativeTensor
-from engine.kernels.ops import Activation, AttentionSpec, CacheSpec, LayerCache, Rotary, Weight
+from engine.kernels.ops import Activation, AttentionSpec, CacheSpec, LayerCache, LayerSpec, Rotary, Weight
+from engine.kernels.state import StateSpec
 
 F32 = npt.NDArray[np.float32]
 CACHE_NUMBERS: Final = MappingProxyType({"f32": 0, "f16": 1, "q8_0": 2})
@@ -52,7 +54,7 @@ def _address(x: NativeVector | NativeTensor | None) -> int | None:
     return None if x is None else x.address
 
 
-class NativeOps(Pointwise):
+class NativeOps(Pointwise, Recurrent):
     """The CPU. Results follow CONTRACT.md to the bit, whatever the thread count or the instruction set.
 
     Not for use by two threads at once. Raises SettingsError for a thread count or an instruction set that cannot be.
@@ -77,7 +79,9 @@ class NativeOps(Pointwise):
         values = np.ascontiguousarray(values, np.float32)
         return NativeVector(values, values.ctypes.data)
 
-    def cache(self, spec: CacheSpec, capacity: int, kind: str) -> NativeCache:
+    def cache(self, spec: LayerSpec, capacity: int, kind: str) -> NativeCache | NativeState:
+        if isinstance(spec, StateSpec):
+            return NativeState.made(spec, capacity)
         sizes = row_bytes(spec, kind)
         try:
             keys, values = (aligned(spec.n_kv_heads * positions(capacity) * size) for size in sizes)
