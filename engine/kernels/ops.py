@@ -14,6 +14,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from engine.kernels.state import StateSpec
+
 Activation = Literal["silu", "gelu_tanh", "gelu_erf", "sigmoid", "relu_squared", "swiglu_clamped"]
 """The function of a gate, by its name in CONTRACT.md, whose value multiplies what is gated.
 
@@ -112,11 +114,17 @@ class AttentionSpec:
     softcap: float | None = None
 
 
+LayerSpec = CacheSpec | StateSpec
+"""What one layer keeps of the positions before."""
+
+
 class LayerCache(Protocol):
-    """One layer's keys and values, owned by the `Ops` that made it. Rows past the current length are garbage."""
+    """One layer's keys and values, owned by the `Ops` that made it; rows past the current length are garbage. Or its
+    recurrent state, which stands after the last position that was computed; it is float32, whatever `kind` was asked
+    for, and takes the same memory for any `capacity`."""
 
     @property
-    def spec(self) -> CacheSpec: ...
+    def spec(self) -> LayerSpec: ...
 
     @property
     def capacity(self) -> int: ...
@@ -156,10 +164,10 @@ class Ops(Protocol):
         ...
 
     def vector(self, values: npt.NDArray[np.float32]) -> Handle:
-        """A handle for norm weights, biases and sinks: float32 [width]."""
+        """A handle for norm weights, biases and sinks, float32 [width], and a convolution's taps [channels, taps]."""
         ...
 
-    def cache(self, spec: CacheSpec, capacity: int, kind: str) -> LayerCache:
+    def cache(self, spec: LayerSpec, capacity: int, kind: str) -> LayerCache:
         """Room for `capacity` positions; `kind` is one of `engine.types.CACHE_KINDS`.
 
         Raises SettingsError where the kind cannot hold keys or values of these widths.
@@ -287,6 +295,29 @@ class Ops(Protocol):
         positions before `until[i]`, at least its own and at most those stored. Raises NumericsError where a key or a
         value does not fit into the cache's number format.
         """
+        ...
+
+    def convolved(self, x: Tensor, taps: Handle, state: LayerCache, start: int, activation: Activation) -> Tensor:
+        """activation of the causal depthwise convolution over the rows before and x's own: [n, channels] of the same.
+
+        `taps` [channels, taps], the oldest first. The state stands at position `start`, at 0 for zeros whatever it
+        holds, and after the call at `start + n`.
+        """
+        ...
+
+    def delta_rule(
+        self, x: Tensor, a: Tensor, b: Tensor, rate: Handle, bias: Handle, state: LayerCache, start: int
+    ) -> Tensor:
+        """The gated delta rule over x [n, (2 · n_key_heads · key_dim) + n_heads · value_dim], the queries, keys and
+        values of a row, neither normed nor scaled: → [n, n_heads · value_dim].
+
+        a, b [n, n_heads]: a row's state decays by exp(rate · softplus(a + bias)), with `rate` and `bias` [n_heads], and
+        learns by sigmoid(b). The state stands as for `convolved`, which does not move what this moves.
+        """
+        ...
+
+    def copy_state(self, source: LayerCache, target: LayerCache) -> None:
+        """Make `target` the same as `source`, both recurrent states of the same spec."""
         ...
 
     def last(self, x: Tensor, rows: int) -> Tensor:

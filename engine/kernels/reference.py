@@ -15,7 +15,20 @@ from torch.nn import functional
 from engine import weights
 from engine.errors import NumericsError
 from engine.kernels.kv import row_bytes
-from engine.kernels.ops import Activation, AttentionSpec, CacheSpec, LayerCache, Pass, Rotary, Router, Stack, Weight
+from engine.kernels.ops import (
+    Activation,
+    AttentionSpec,
+    CacheSpec,
+    LayerCache,
+    LayerSpec,
+    Pass,
+    Rotary,
+    Router,
+    Stack,
+    Weight,
+)
+from engine.kernels.reference_recurrent import ReferenceState, causal_convolution, delta_rule
+from engine.kernels.state import StateSpec
 
 Tensor = torch.Tensor
 FORMATS: Final = MappingProxyType({"f16": torch.float16, "f32": torch.float32})
@@ -156,7 +169,9 @@ class ReferenceOps:
     def vector(self, values: npt.NDArray[np.float32]) -> Tensor:
         return torch.tensor(values, dtype=self._dtype)
 
-    def cache(self, spec: CacheSpec, capacity: int, kind: str) -> ReferenceCache:
+    def cache(self, spec: LayerSpec, capacity: int, kind: str) -> ReferenceCache | ReferenceState:
+        if isinstance(spec, StateSpec):
+            return ReferenceState(spec, capacity, self._dtype)
         return ReferenceCache(spec, capacity, kind)
 
     def recorded(self, forward: Pass) -> Pass:
@@ -304,6 +319,20 @@ class ReferenceOps:
             scores = torch.cat([scores, sinks[:, None, None].expand(-1, n, 1)], dim=-1)
         shares = scores.softmax(dim=-1)[..., :end]
         return torch.einsum("hij,jhd->ihd", shares, values).reshape(n, -1)
+
+    def convolved(self, x: Tensor, taps: Tensor, state: LayerCache, start: int, activation: Activation) -> Tensor:
+        assert isinstance(state, ReferenceState)
+        return ACTIVATIONS[activation](causal_convolution(x, taps, state, start))
+
+    def delta_rule(
+        self, x: Tensor, a: Tensor, b: Tensor, rate: Tensor, bias: Tensor, state: LayerCache, start: int
+    ) -> Tensor:
+        assert isinstance(state, ReferenceState)
+        return delta_rule(x, a, b, rate, bias, state, start)
+
+    def copy_state(self, source: LayerCache, target: LayerCache) -> None:
+        assert isinstance(source, ReferenceState) and isinstance(target, ReferenceState)
+        target.take(source)
 
     def last(self, x: Tensor, rows: int) -> Tensor:
         return x[len(x) - rows :]

@@ -12,9 +12,9 @@ from engine.errors import NumericsError
 from engine.kernels.ops import (
     Activation,
     AttentionSpec,
-    CacheSpec,
     Handle,
     LayerCache,
+    LayerSpec,
     Ops,
     Pass,
     Rotary,
@@ -58,7 +58,7 @@ class Watch:
     def vector(self, values: npt.NDArray[np.float32]) -> Handle:
         return self._ops.vector(values)
 
-    def cache(self, spec: CacheSpec, capacity: int, kind: str) -> LayerCache:
+    def cache(self, spec: LayerSpec, capacity: int, kind: str) -> LayerCache:
         return self._ops.cache(spec, capacity, kind)
 
     def recorded(self, forward: Pass) -> Pass:
@@ -155,12 +155,26 @@ class Watch:
         sinks: Handle | None = None,
         until: Sequence[int] | None = None,
     ) -> Tensor:
-        layer = next(index for index, known in enumerate(self._caches) if known is cache)
         # A layer that reads another's cache is known by the weight that made its queries.
-        where = f"the attention of blk.{layer}" if k is not None else f"the attention after {self._last}"
+        where = f"the attention of {self._block(cache)}" if k is not None else f"the attention after {self._last}"
         self._reached(where)
         made = self._ops.attention(q, k, v, cache, spec, start, sinks, until)
         return self._checked(made, where)
+
+    def convolved(self, x: Tensor, taps: Handle, state: LayerCache, start: int, activation: Activation) -> Tensor:
+        name = f"the convolution of {self._block(state)}"
+        self._reached(name)
+        return self._checked(self._ops.convolved(x, taps, state, start, activation), name)
+
+    def delta_rule(
+        self, x: Tensor, a: Tensor, b: Tensor, rate: Handle, bias: Handle, state: LayerCache, start: int
+    ) -> Tensor:
+        name = f"the delta rule of {self._block(state)}"
+        self._reached(name)
+        return self._checked(self._ops.delta_rule(x, a, b, rate, bias, state, start), name)
+
+    def copy_state(self, source: LayerCache, target: LayerCache) -> None:
+        self._ops.copy_state(source, target)
 
     def last(self, x: Tensor, rows: int) -> Tensor:
         return self._ops.last(x, rows)
@@ -179,6 +193,9 @@ class Watch:
 
     def close(self) -> None:
         """The watched `Ops` stays open."""
+
+    def _block(self, cache: LayerCache) -> str:
+        return f"blk.{next(index for index, known in enumerate(self._caches) if known is cache)}"
 
     def _bad_row(self, x: Tensor) -> int | None:
         finite = np.isfinite(self._ops.host(x)).all(axis=1)

@@ -28,6 +28,7 @@ SOURCES = (
     "cache.c",
     "attention.c",
     "embed.c",
+    "recurrent.c",
     "replay.c",
     "probe.c",
 )

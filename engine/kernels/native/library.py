@@ -77,6 +77,8 @@ SIGNATURES = {
     "ms_route": "ppiiiiiiiifpp",
     "ms_experts": "pppiiippppppp",
     "ms_head_linears": "pipp",
+    "ms_convolve": "piipipiip",
+    "ms_delta_rule": "ppppppiiiiiiffp",
 }
 """Types of the arguments after the pool, by letter: pointer, integer, float. All of these return a status.
 

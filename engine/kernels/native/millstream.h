@@ -122,11 +122,21 @@ MS_API int ms_experts(ms_pool *pool, const float *x, const int32_t *ids, const f
 
 /* out[n, count * rows]: run h of x[n, count * columns] @ matrix h of the stack, transposed. */
 MS_API int ms_head_linears(ms_pool *pool, const float *x, int64_t n, const ms_stack *stack, float *out);
+/* out[n, channels] = activation of the causal depthwise convolution of x by taps [channels][width], the oldest first, width <= 16, over
+ * inputs[width - 1, channels], which stand before x and afterwards before what follows it; at start 0 they are taken for zeros. */
+MS_API int ms_convolve(ms_pool *pool, const float *x, int64_t n, int64_t channels, const float *taps, int64_t width, float *inputs,
+                       int64_t start, int64_t activation, float *out);
+
+/* out[n, heads, value_dim] = the gated delta rule of x [n, queries and keys of key_heads, values of heads], a, b [n, heads] and
+ * rate, bias [heads] on memory, which is taken for zeros at start 0: [heads][blocks of at most 32 columns][key_dim][columns]. */
+MS_API int ms_delta_rule(ms_pool *pool, const float *x, const float *a, const float *b, const float *rate, const float *bias,
+                         float *memory, int64_t n, int64_t start, int64_t key_heads, int64_t heads, int64_t key_dim, int64_t value_dim,
+                         float eps, float scale, float *out);
 
 /* A recorded call of one of the functions above: its pointers, integers and floats in the order of its arguments. */
 typedef enum {
     MS_EMBED, MS_RMS_NORM, MS_LINEAR, MS_GATED, MS_ROTARY, MS_ATTENTION, MS_LAYER_NORM, MS_ADD, MS_SCALE, MS_ACTIVATE, MS_GATE, MS_SPLICE,
-    MS_ROUTE, MS_EXPERTS, MS_HEAD_LINEARS
+    MS_ROUTE, MS_EXPERTS, MS_HEAD_LINEARS, MS_CONVOLVE, MS_DELTA_RULE
 } ms_function_name;
 typedef struct {
     int64_t function;
@@ -144,7 +154,8 @@ MS_API int ms_read(ms_pool *pool, const void *data, int64_t bytes, uint64_t *mix
 /* Multiply and add int16 in registers for so many rounds: *done counts the multiply-adds, *mixed comes of all of them. */
 MS_API int ms_multiply_adds(ms_pool *pool, int64_t rounds, int64_t *done, uint64_t *mixed);
 
-/* The elementary functions, for the tests: 0 exp, 1 silu, 2 tanh, 3 erf, 4 gelu_tanh, 5 gelu_erf, 6 sigmoid, 7 relu_squared. */
+/* The elementary functions, for the tests: 0 exp, 1 silu, 2 tanh, 3 erf, 4 gelu_tanh, 5 gelu_erf, 6 sigmoid, 7 relu_squared,
+ * 8 log, 9 softplus. */
 MS_API void ms_function(int which, const float *x, int64_t n, float *out);
 
 /* q[n, columns], s[n, columns / 32] of the activations, for the tests. */

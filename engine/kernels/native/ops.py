@@ -19,8 +19,10 @@ from engine.kernels.native.experts import Experts, NativeStack
 from engine.kernels.native.library import CCache, CStack, CWeight
 from engine.kernels.native.pointwise import ACTIVATION_NUMBERS, NativeVector, Pointwise
 from engine.kernels.native.recording import c_tokens
+from engine.kernels.native.recurrent import NativeState, Recurrent
 from engine.kernels.native.tensors import NativeTensor
-from engine.kernels.ops import Activation, AttentionSpec, CacheSpec, LayerCache, Rotary, Stack, Weight
+from engine.kernels.ops import Activation, AttentionSpec, CacheSpec, LayerCache, LayerSpec, Rotary, Stack, Weight
+from engine.kernels.state import StateSpec
 
 F32 = npt.NDArray[np.float32]
 CACHE_NUMBERS: Final = MappingProxyType({"f32": 0, "f16": 1, "q8_0": 2})
@@ -53,7 +55,7 @@ def _address(x: NativeVector | NativeTensor | None) -> int | None:
     return None if x is None else x.address
 
 
-class NativeOps(Pointwise, Experts):
+class NativeOps(Pointwise, Experts, Recurrent):
     """The CPU. Results follow CONTRACT.md to the bit, whatever the thread count or the instruction set.
 
     Not for use by two threads at once. Raises SettingsError for a thread count or an instruction set that cannot be.
@@ -86,7 +88,9 @@ class NativeOps(Pointwise, Experts):
         values = np.ascontiguousarray(values, np.float32)
         return NativeVector(values, values.ctypes.data)
 
-    def cache(self, spec: CacheSpec, capacity: int, kind: str) -> NativeCache:
+    def cache(self, spec: LayerSpec, capacity: int, kind: str) -> NativeCache | NativeState:
+        if isinstance(spec, StateSpec):
+            return NativeState.made(spec, capacity)
         sizes = row_bytes(spec, kind)
         try:
             rooms = [aligned(spec.n_kv_heads * positions(capacity) * size) for size in sizes if size]

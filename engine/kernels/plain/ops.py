@@ -11,13 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from engine import weights
-from engine.kernels.ops import Activation, AttentionSpec, CacheSpec, LayerCache, Pass, Rotary, Router, Stack, Weight
+from engine.kernels.ops import Activation, AttentionSpec, LayerCache, LayerSpec, Pass, Rotary, Router, Stack, Weight
 from engine.kernels.plain import functions
 from engine.kernels.plain.attention import PlainCache, attention
 from engine.kernels.plain.experts import Routing, mixed, routed
 from engine.kernels.plain.functions import F32
 from engine.kernels.plain.linear import linear_float, linear_packed, quantise
 from engine.kernels.plain.normalise import layer_norm, rms_norm, rotary
+from engine.kernels.plain.recurrent import PlainState, causal_convolution, delta_rule
+from engine.kernels.state import StateSpec
 from engine.weights.encoding import Units
 
 ACTIVATIONS: Final[Mapping[Activation, Callable[[F32], F32]]] = MappingProxyType(
@@ -76,8 +78,8 @@ class PlainOps:
     def vector(self, values: F32) -> F32:
         return np.ascontiguousarray(values, np.float32)
 
-    def cache(self, spec: CacheSpec, capacity: int, kind: str) -> PlainCache:
-        return PlainCache(spec, capacity, kind)
+    def cache(self, spec: LayerSpec, capacity: int, kind: str) -> PlainCache | PlainState:
+        return PlainState(spec, capacity) if isinstance(spec, StateSpec) else PlainCache(spec, capacity, kind)
 
     def recorded(self, forward: Pass) -> Pass:
         return forward
@@ -195,6 +197,22 @@ class PlainOps:
         n, stop = q.shape[0], start + q.shape[0]
         heads = q.reshape(n, spec.n_heads, -1)
         return attention(heads, cache.keys[:stop], cache.values[:stop], spec, start, sinks, until).reshape(n, -1)
+
+    def convolved(self, x: F32, taps: F32, state: LayerCache, start: int, activation: Activation) -> F32:
+        assert isinstance(state, PlainState)
+        before = state.inputs if start else np.zeros_like(state.inputs)
+        out, state.inputs = causal_convolution(x, taps, before)
+        return ACTIVATIONS[activation](out)
+
+    def delta_rule(self, x: F32, a: F32, b: F32, rate: F32, bias: F32, state: LayerCache, start: int) -> F32:
+        assert isinstance(state, PlainState)
+        before = state.memory if start else np.zeros_like(state.memory)
+        out, state.memory = delta_rule(x, a, b, rate, bias, state.spec, before)
+        return out
+
+    def copy_state(self, source: LayerCache, target: LayerCache) -> None:
+        assert isinstance(source, PlainState) and isinstance(target, PlainState)
+        target.take(source)
 
     def last(self, x: F32, rows: int) -> F32:
         return x[x.shape[0] - rows :]
