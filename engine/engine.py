@@ -23,7 +23,7 @@ from engine.decode.prompt import Prompt
 from engine.errors import MillstreamError, SettingsError
 from engine.formats import open_index
 from engine.formats.index import TensorIndex
-from engine.info import model_info
+from engine.info import model_info, with_needs
 from engine.kernels.ops import Ops, Tensor
 from engine.limit import BEGIN_OR_SHORTEN, SHORTEN, ContextLimit
 from engine.memory.meter import Meter, require_free
@@ -74,7 +74,7 @@ class Engine:
         meter: Meter,
         eyes: Eyes | None = None,
     ) -> None:
-        self.info: ModelInfo = model_info(index)
+        self.info: ModelInfo = with_needs(model_info(index), model, eyes)
         """What the file says about itself."""
         self.bytes_read = 0
         """Bytes of weights that have come from disk."""

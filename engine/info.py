@@ -14,8 +14,9 @@ from engine.errors import ModelFileError
 from engine.formats import open_index
 from engine.formats.index import TensorIndex
 from engine.memory.outline import outline
+from engine.models.model import Model
 from engine.types import DEFAULT_CONTEXT, ModelInfo
-from engine.vision.eyes import find_eyes
+from engine.vision.eyes import Eyes, find_eyes
 
 
 def describe(path: str | os.PathLike[str], mmproj: str | os.PathLike[str] | None = None) -> ModelInfo:
@@ -27,9 +28,13 @@ def describe(path: str | os.PathLike[str], mmproj: str | os.PathLike[str] | None
     index = open_index(Path(path))
     info = model_info(index)
     eyes = find_eyes(index, None if mmproj is None else Path(mmproj))
+    return with_needs(info, outline(index, min(info.context_length or DEFAULT_CONTEXT, DEFAULT_CONTEXT)), eyes)
+
+
+def with_needs(info: ModelInfo, model: Model, eyes: Eyes | None) -> ModelInfo:
+    """The same with what the model needs of memory, and with its eyes."""
     if eyes is not None:
         info = replace(info, vision=eyes.name, vision_bytes=eyes.nbytes)
-    model = outline(index, min(info.context_length or DEFAULT_CONTEXT, DEFAULT_CONTEXT))
     return replace(info, context=model.context_length, kv_bytes=cache_bytes(model.caches, model.context_length, "f16"))
 
 

@@ -277,10 +277,10 @@ class Gemma4:
         tied = not load.has("output.weight")
         self.head = self.embedding if tied else load.matrix("output.weight", config.vocabulary, config.hidden_size)
         # Made last: the sizes in the metadata are then vouched for by the weights.
-        self.rotary = self._rotary(load)
+        self.tables = self._tables(load)
 
-    def _rotary(self, load: WeightLoader) -> tuple[Rotary, ...]:
-        """Layers that see all positions turn only a part of each head, by frequencies as if they turned all of it: the
+    def _tables(self, load: WeightLoader) -> dict[bool, Rotary]:
+        """Of local layers, and of others. Layers that see all positions turn only a part of each head, by frequencies as if they turned all of it: the
         divisors in the file hold the rest still."""
         numbers, config = self.numbers, self.config
         near = Turn(inverse_frequencies(numbers.local_theta, numbers.local_rotary), "halves")
@@ -288,7 +288,7 @@ class Gemma4:
         if not all(numbers.local):
             load.host("rope_freqs.weight", config.rotary_dim // 2)
             tables[False] = file_turn(config, load, self.context_length, "halves").table(self.context_length)
-        return tuple(tables[local] for local in numbers.local)
+        return tables
 
     def hidden(
         self,
@@ -304,7 +304,8 @@ class Gemma4:
         scale = math.sqrt(hidden_size)
         x = embedded(ops, lambda some: ops.embed(self.embedding, some, scale=scale), tokens, insets, hidden_size)
         inputs = None if self.inputs is None else self.inputs.of(ops, tokens, x)
-        for index, (layer, rotary) in enumerate(zip(self.layers, self.rotary, strict=True)):
+        for index, layer in enumerate(self.layers):
+            rotary = self.tables[self.numbers.local[index]]
             normed = ops.rms_norm(x, layer.attention_norm, eps)
             x = layer.attention.add(ops, x, normed, rotary, caches[layer.attention.slot], start)
             x = layer.feed_forward.add(ops, x, ops.rms_norm(x, layer.ffn_norm, eps))

@@ -339,7 +339,7 @@ def test_a_tensor_that_would_change_the_answer_is_refused_rather_than_left_out(i
 def test_a_long_context_claimed_by_the_file_costs_only_what_is_asked_for(index: TensorIndex) -> None:
     model = build(index, {"context_length": 2**31}, context=8)
     assert model.context_length == 8
-    tables = [table for table in model.rotary if table is not None]
+    tables = list(model.tables.values())
     assert tables and all(table.cos.shape == table.sin.shape == (8, table.cos.shape[1]) for table in tables)
 
 
@@ -398,6 +398,6 @@ def test_longrope_goes_by_the_context_that_is_kept(tmp_path: Path) -> None:
     index = read(tmp_path / "tiny.gguf")
     amplitude = float(np.float32(math.sqrt(1 + math.log(2) / math.log(32))))
     for context, divisor in ((8, 1.0), (32, 1.0), (33, 2.0), (10**6, 2.0)):
-        table = build(index, context=context).rotary[0]
+        table = next(iter(build(index, context=context).tables.values()))
         assert table is not None
         assert table.cos[3, 0] == np.float32(amplitude * math.cos(3 / divisor)), context
