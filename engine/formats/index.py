@@ -18,6 +18,8 @@ class TensorInfo:
     `split_heads` is 0 where the rows lie in their order. Else the rows are those of so many attention heads, and each
     head's even rows lie before its odd ones: of d rows, row 2i lies at i and row 2i + 1 at i + d/2. A head's bytes are
     then read together (`head_bytes`); heads themselves lie in order, so that any run of them is one span.
+
+    `shift` is added to the decoded values of a vector.
     """
 
     name: str
@@ -27,6 +29,7 @@ class TensorInfo:
     offset: int
     nbytes: int
     split_heads: int = 0
+    shift: float = 0.0
 
     @property
     def head_bytes(self) -> int:

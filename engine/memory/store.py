@@ -90,7 +90,8 @@ class WeightStore:
         info = self._info(name, (width,))
         if name not in self._vectors:
             packed = self._read(info).reshape(1, -1)
-            self._vectors[name] = weights.get(info.encoding).decode(packed)[0]
+            values = weights.get(info.encoding).decode(packed)[0]
+            self._vectors[name] = values + np.float32(info.shift) if info.shift else values
         return self._vectors[name]
 
     def made(self, values: npt.NDArray[np.float32]) -> Handle:
