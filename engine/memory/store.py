@@ -158,7 +158,8 @@ class WeightStore:
         """A small tensor's values, float32 of its shape, read once."""
         if info.name not in self._vectors:
             packed = self._read(info).reshape(math.prod(info.shape[:-1]), -1)
-            self._vectors[info.name] = weights.get(info.encoding).decode(packed).reshape(info.shape)
+            values = weights.get(info.encoding).decode(packed).reshape(info.shape)
+            self._vectors[info.name] = values + np.float32(info.shift) if info.shift else values
         return self._vectors[info.name]
 
     def _worked_out(self, name: str, width: int) -> npt.NDArray[np.float32]:

@@ -36,14 +36,14 @@ def translate(config: Configuration, entries: Mapping[str, Entry], paths: tuple[
             f"{paths[0].parent} has no tensor lm_head.weight, which its config.json asks for: the checkpoint is "
             "incomplete. Download it again."
         )
-    return TensorIndex(paths, metadata | tokenizer_metadata(config.folder, config.fields, rows), tensors, vectors)
+    return TensorIndex(paths, metadata | tokenizer_metadata(config.folder, config.naming_ends, rows), tensors, vectors)
 
 
 def _tensors(config: Configuration, entries: Mapping[str, Entry]) -> dict[str, TensorInfo]:
     tensors: dict[str, TensorInfo] = {}
     for entry in entries.values():
         name = config.family.gguf_name(entry.name)
-        if entry.name.endswith(config.family.ignored) or (config.tied and name == HEAD):
+        if config.family.leaves_out(entry.name) or (config.tied and name == HEAD):
             continue
         where = f"Tensor {quoted(entry.name)} in {entry.path.name}"
         if name is None:
@@ -62,5 +62,8 @@ def _tensors(config: Configuration, entries: Mapping[str, Entry]) -> dict[str, T
                 f"{where} has the shape {list(entry.shape)}, whose rows cannot be shared among {heads} heads ({key}): "
                 "it does not belong to this config.json. Download both again."
             )
-        tensors[name] = TensorInfo(name, entry.shape, entry.dtype, entry.path, entry.offset, entry.nbytes, heads)
+        shift = config.family.norm_shift if name.endswith("norm.weight") else 0.0
+        tensors[name] = TensorInfo(
+            name, entry.shape, entry.dtype, entry.path, entry.offset, entry.nbytes, split_heads=heads, shift=shift
+        )
     return tensors
