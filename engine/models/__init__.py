@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from engine.errors import SettingsError, UnsupportedModelError
-from engine.models import gemma2, gemma3, llama, phi3, qwen2, qwen3, smollm3
+from engine.models import deepseek2, gemma2, gemma3, llama, phi3, qwen2, qwen3, smollm3
 from engine.models.metadata import Metadata
 from engine.models.model import Model, WeightLoader
 
@@ -17,6 +17,7 @@ Architecture = Callable[[Metadata, WeightLoader, int], Model]
 
 ARCHITECTURES: Final[Mapping[str, Architecture]] = MappingProxyType(
     {
+        "deepseek2": deepseek2.build,
         "gemma2": gemma2.build,
         "gemma3": gemma3.build,
         "llama": llama.build,
