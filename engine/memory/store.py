@@ -61,7 +61,7 @@ class WeightStore:
         return name in self._index.tensors or name in self._index.vectors
 
     def matrix(self, name: str, rows: int, columns: int) -> Handle:
-        """Raises ModelFileError where the tensor is missing or is not [rows, columns]."""
+        """Raises ModelFileError where the tensor is missing or is not [rows, columns]; a vector counts as one row."""
         return self.parts(name, (rows,), columns)[0]
 
     def parts(self, name: str, rows: Sequence[int], columns: int) -> list[Handle]:
@@ -130,7 +130,7 @@ class WeightStore:
                 f"{self._index.paths[0].name} has no tensor {name}, which its architecture needs: "
                 "the file is incomplete. Download it again, or choose another."
             )
-        if info.shape != shape:
+        if info.shape != shape and (1, *info.shape) != shape:
             raise ModelFileError(
                 f"Tensor {name} in {info.path.name} has the shape {_text(info.shape)}, but the model's configuration "
                 f"asks for {_text(shape)}: the file is damaged or was converted wrongly."

@@ -51,7 +51,8 @@ class Config:
         keys = metadata.under(architecture)
         if not mixture and keys.integer("expert_count", low=0, high=MAX_EXPERTS, default=0) > 0:
             raise UnsupportedModelError(
-                f"The model is a mixture of experts ({keys.whole('expert_count')}), which this engine does not run yet."
+                f"The model is a mixture of experts ({keys.whole('expert_count')}), which this engine does not run yet "
+                "for its architecture."
             )
         if keys.integer("pooling_type", low=0, high=MAX_POOLING_TYPE, default=0) > 0:
             raise _no_answers(keys.whole("pooling_type"))

@@ -17,7 +17,7 @@ class WeightLoader(Protocol):
     def has(self, name: str) -> bool: ...
 
     def matrix(self, name: str, rows: int, columns: int) -> Handle:
-        """Raises ModelFileError where the tensor is missing or has another shape."""
+        """A vector counts as one row. Raises ModelFileError where the tensor is missing or has another shape."""
         ...
 
     def parts(self, name: str, rows: Sequence[int], columns: int) -> list[Handle]:
