@@ -8,7 +8,21 @@ from types import MappingProxyType
 from typing import Final
 
 from engine.errors import SettingsError, UnsupportedModelError
-from engine.models import gemma2, gemma3, gemma4, gpt_oss, llama, phi3, qwen2, qwen3, qwen3moe, qwen3vl, smollm3
+from engine.models import (
+    deepseek2,
+    gemma2,
+    gemma3,
+    gemma4,
+    gpt_oss,
+    llama,
+    phi3,
+    qwen2,
+    qwen3,
+    qwen3moe,
+    qwen3vl,
+    qwen35,
+    smollm3,
+)
 from engine.models.metadata import Metadata
 from engine.models.model import Model, WeightLoader
 
@@ -17,6 +31,7 @@ Architecture = Callable[[Metadata, WeightLoader, int], Model]
 
 ARCHITECTURES: Final[Mapping[str, Architecture]] = MappingProxyType(
     {
+        "deepseek2": deepseek2.build,
         "gemma2": gemma2.build,
         "gemma3": gemma3.build,
         "gemma4": gemma4.build,

@@ -41,10 +41,11 @@ class Config:
     vocabulary: int
 
     @staticmethod
-    def read(metadata: Metadata, architecture: str, *, mixture: bool = False) -> Config:
+    def read(metadata: Metadata, architecture: str, *, mixture: bool = False, log_multiplier: bool = False) -> Config:
         """The numbers that stand under `architecture`, such as "llama", in a file's metadata.
 
-        With `mixture` the family runs mixtures of experts, whose own numbers `engine.models.moe` reads.
+        With `mixture` the family runs mixtures of experts, whose own numbers `engine.models.moe` reads. For
+        `log_multiplier` see `Scaling.read`.
         Raises ModelFileError for what cannot be true, UnsupportedModelError for what is not run.
         """
         keys = metadata.under(architecture)
@@ -93,7 +94,7 @@ class Config:
             value_dim=keys.integer("attention.value_length", high=MAX_HEAD_DIM, default=split),
             rotary_dim=rotary_dim,
             rope_theta=keys.number("rope.freq_base", low=1.001, high=1e15, default=10000.0),
-            scaling=Scaling.read(keys, context_length),
+            scaling=Scaling.read(keys, context_length, log_multiplier=log_multiplier),
             eps=keys.number("attention.layer_norm_rms_epsilon", low=1e-12, high=1.0),
             vocabulary=_vocabulary(metadata, keys),
         )

@@ -280,7 +280,7 @@ class Gemma4:
         self.tables = self._tables(load)
 
     def _tables(self, load: WeightLoader) -> dict[bool, Rotary]:
-        """Of local layers, and of those that see all positions. The latter turn only a part of each head, by frequencies
+        """Of local layers, and of those that see all positions. These turn only a part of each head, by frequencies
         as if they turned all of it: the divisors in the file hold the rest still."""
         numbers, config = self.numbers, self.config
         near = Turn(inverse_frequencies(numbers.local_theta, numbers.local_rotary), "halves")
