@@ -23,12 +23,15 @@ from transformers import (
     PreTrainedModel,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen3_5ForCausalLM,
+    Qwen3_5TextConfig,
     Qwen3Config,
     Qwen3ForCausalLM,
     SmolLM3Config,
     SmolLM3ForCausalLM,
 )
 
+from bench import hybrid
 from engine import weights
 from engine.formats.index import TensorIndex
 
@@ -39,6 +42,7 @@ CLASSES: dict[str, tuple[type[PreTrainedConfig], type[PreTrainedModel]]] = {
     "phi3": (Phi3Config, Phi3ForCausalLM),
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+    "qwen35": (Qwen3_5TextConfig, Qwen3_5ForCausalLM),
     "smollm3": (SmolLM3Config, SmolLM3ForCausalLM),
 }
 """By the architecture that a file names."""
@@ -74,15 +78,21 @@ LAYERS = "model.layers."
 
 def architecture_of(config: PreTrainedConfig) -> str:
     """The name that a file gives to it."""
-    return config.model_type.removesuffix("_text")
+    return config.model_type.removesuffix("_text").replace("_", "")
 
 
 def gguf_name(name: str, config: PreTrainedConfig) -> str:
     """A parameter's name in Transformers → the tensor's name in a file."""
-    names = NAMES | GEMMA_NAMES if architecture_of(config) in GEMMA else NAMES
+    names = NAMES
+    if architecture_of(config) in GEMMA:
+        names = NAMES | GEMMA_NAMES
+    if architecture_of(config) in hybrid.HYBRID:
+        names = NAMES | hybrid.NAMES
     if not name.startswith(LAYERS):
         return names[name]
     layer, _, rest = name.removeprefix(LAYERS).partition(".")
+    if rest in hybrid.PARAMETERS:
+        return f"blk.{layer}.{hybrid.PARAMETERS[rest]}"
     module, _, kind = rest.rpartition(".")
     return f"blk.{layer}.{names[module]}.{kind}"
 
@@ -94,6 +104,8 @@ def to_gguf(name: str, values: np.ndarray, config: PreTrainedConfig) -> np.ndarr
     reordered heads Transformers turns row i with row i + d/2, a file 2i with 2i + 1: in weights [rows, columns] and
     biases [rows] alike.
     """
+    if architecture_of(config) in hybrid.HYBRID:
+        return hybrid.to_gguf(name, values, config)
     if architecture_of(config) in GEMMA and name.endswith("norm.weight"):
         return values + np.float32(1)
     return _reorder(values, _reordered_heads(name, config), lambda dim: np.arange(dim).reshape(2, dim // 2).T.ravel())
@@ -101,6 +113,8 @@ def to_gguf(name: str, values: np.ndarray, config: PreTrainedConfig) -> np.ndarr
 
 def to_transformers(name: str, values: np.ndarray, config: PreTrainedConfig) -> np.ndarray:
     """The inverse of `to_gguf`."""
+    if architecture_of(config) in hybrid.HYBRID:
+        return hybrid.to_transformers(name, values, config)
     if architecture_of(config) in GEMMA and name.endswith("norm.weight"):
         return values - np.float32(1)
     return _reorder(values, _reordered_heads(name, config), lambda dim: np.arange(dim).reshape(dim // 2, 2).T.ravel())
@@ -130,7 +144,8 @@ def transformers_model(index: TensorIndex) -> PreTrainedModel:
     model = make_model(config).eval()
     with torch.no_grad():
         for name, values in model.named_parameters():
-            stored = decode(index, gguf_name(name, config)).reshape(values.shape)
+            stored = decode(index, gguf_name(name, config))
+            stored = stored.reshape(values.shape) if values.ndim < 3 else stored
             values.copy_(torch.tensor(to_transformers(name, stored, config)))
         if "rope_freqs.weight" in index.tensors:
             model.model.rotary_emb.inv_freq /= torch.tensor(decode(index, "rope_freqs.weight")[0])
@@ -156,6 +171,8 @@ def _configuration(index: TensorIndex, architecture: str) -> dict[str, Any]:
         "tie_word_embeddings": "output.weight" not in index.tensors,
         "pad_token_id": None,
     }
+    if architecture in hybrid.HYBRID:
+        given |= hybrid.configuration(meta)
     if architecture in ("phi3", *GEMMA):
         given["sliding_window"] = meta.get("attention.sliding_window") or None
     if architecture in GEMMA:

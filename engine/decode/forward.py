@@ -27,6 +27,7 @@ class Forward:
         """Compute the next positions for `tokens`: → hidden [n, hidden_size]. The cache holds them on return.
 
         Raises ContextError, with the cache as it was, where they reach past the model's context or the cache's end.
+        After any other exception the cache holds what it held, or less where the model has recurrent layers.
         """
         needed, room = len(self.cache) + len(tokens), min(self.model.context_length, self.cache.capacity)
         if needed > room:
@@ -34,8 +35,12 @@ class Forward:
                 f"The text needs {needed} positions, but the context holds {room}; shorten it or allow a longer "
                 "context."
             )
-        hidden = self._hidden(tokens, len(self.cache))
-        self.cache.extend(tokens)
+        try:
+            hidden = self._hidden(tokens, len(self.cache))
+            self.cache.extend(tokens)
+        except BaseException:
+            self.cache.restore()
+            raise
         return hidden
 
     def logits(self, hidden: Tensor) -> npt.NDArray[np.float32]:

@@ -40,15 +40,20 @@ def generate(
     cancel = cancel or Cancel()
     cache = forward.cache
     reply = _Reply(len(prompt), cache.keep_prefix(prompt))
+    # What the next prompt shares with this one may end in its last header, which says whether to think.
+    lasting = max(len(prompt) - HEADER_TOKENS, len(cache)) if cache.recurrent else 0
 
     yield PrefillProgress(len(cache), len(prompt), reply.cached)
     hidden: Tensor = None
     while len(cache) < len(prompt):
+        if len(cache) == lasting:
+            cache.keep_state()
         if cancel.is_set():
             yield reply.finished("cancelled")
             return
         started = time.perf_counter()
-        hidden = forward.advance(prompt[len(cache) : len(cache) + chunk])
+        stop = len(cache) + chunk
+        hidden = forward.advance(prompt[len(cache) : lasting if len(cache) < lasting < stop else stop])
         reply.prefill_s += time.perf_counter() - started
         yield PrefillProgress(len(cache), len(prompt), reply.cached)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -78,18 +79,18 @@ class WeightStore:
             start += count
         return handles
 
-    def vector(self, name: str, width: int) -> Handle:
-        """Raises ModelFileError where the tensor is missing or is not [width]."""
-        return self._ops.vector(self.host(name, width))
+    def vector(self, name: str, *shape: int) -> Handle:
+        """Raises ModelFileError where the tensor is missing or has another shape."""
+        return self._ops.vector(self.host(name, *shape))
 
-    def host(self, name: str, width: int) -> npt.NDArray[np.float32]:
-        """The decoded values, float32 [width]. Raises ModelFileError as `vector` does."""
+    def host(self, name: str, *shape: int) -> npt.NDArray[np.float32]:
+        """The decoded values, float32. Raises ModelFileError as `vector` does."""
         if name in self._index.vectors:
-            return self._worked_out(name, width)
-        info = self._info(name, (width,))
+            return self._worked_out(name, shape)
+        info = self._info(name, shape)
         if name not in self._vectors:
-            packed = self._read(info).reshape(1, -1)
-            self._vectors[name] = weights.get(info.encoding).decode(packed)[0]
+            packed = self._read(info).reshape(math.prod(shape[:-1]), -1)
+            self._vectors[name] = weights.get(info.encoding).decode(packed).reshape(shape)
         return self._vectors[name]
 
     def require_all_used(self) -> None:
@@ -123,12 +124,12 @@ class WeightStore:
             )
         return info
 
-    def _worked_out(self, name: str, width: int) -> npt.NDArray[np.float32]:
+    def _worked_out(self, name: str, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
         values = np.array(self._index.vectors[name], np.float32)
-        if values.shape != (width,):
+        if values.shape != shape:
             raise ModelFileError(
                 f"{name} follows from the configuration of {self._index.paths[0].name} with {values.size} values, but "
-                f"the model asks for {width}: the configuration contradicts itself."
+                f"the model asks for {_text(shape)}: the configuration contradicts itself."
             )
         return values
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from engine.errors import SettingsError, UnsupportedModelError
-from engine.models import gemma2, gemma3, llama, phi3, qwen2, qwen3, smollm3
+from engine.models import gemma2, gemma3, llama, phi3, qwen2, qwen3, qwen35, smollm3
 from engine.models.metadata import Metadata
 from engine.models.model import Model, WeightLoader
 
@@ -23,6 +23,7 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = MappingProxyType(
         "phi3": phi3.build,
         "qwen2": qwen2.build,
         "qwen3": qwen3.build,
+        "qwen35": qwen35.build,
         "smollm3": smollm3.build,
     }
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine.kernels.ops import CacheSpec, Handle, LayerCache, Ops, Rotary, Tensor
+from engine.kernels.ops import Handle, LayerCache, LayerSpec, Ops, Rotary, Tensor
 from engine.models.blocks import Attention, FeedForward
 from engine.models.config import Config
 from engine.models.model import WeightLoader
@@ -18,7 +18,7 @@ class Mixer(Protocol):
     """A block that looks at other positions."""
 
     @property
-    def cache(self) -> CacheSpec: ...
+    def cache(self) -> LayerSpec: ...
 
     def add(self, ops: Ops, x: Tensor, normed: Tensor, rotary: Rotary | None, cache: LayerCache, start: int) -> Tensor:
         """x + what the block makes of the rows `normed` at positions `start …`: → [n, hidden_size]."""

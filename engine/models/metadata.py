@@ -65,6 +65,13 @@ class Metadata:
             raise _mistyped(self.whole(key), "true or false", value)
         return value
 
+    def flags(self, key: str, *, count: int) -> list[bool]:
+        """At least `count` times true or false."""
+        value = self._get(key, None)
+        if not isinstance(value, list) or len(value) < count or not all(isinstance(flag, bool) for flag in value):
+            raise _mistyped(self.whole(key), f"a list of true or false for each of {count} layers", value)
+        return value
+
     def length(self, key: str, *, high: int) -> int | None:
         """The number of entries of a list, at least one; `None` where the key is absent."""
         value = self._values.get(self.whole(key))

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from engine.kernels.ops import CacheSpec, Handle, LayerCache, Ops, Tensor
+from engine.kernels.ops import Handle, LayerCache, LayerSpec, Ops, Tensor
 
 
 class WeightLoader(Protocol):
@@ -24,10 +24,12 @@ class WeightLoader(Protocol):
         """Matrices of so many rows each, which lie one after the other in one tensor. Raises as `matrix` does."""
         ...
 
-    def vector(self, name: str, width: int) -> Handle: ...
+    def vector(self, name: str, *shape: int) -> Handle:
+        """A small tensor, decoded: mostly [width], [channels, taps] of a convolution."""
+        ...
 
-    def host(self, name: str, width: int) -> npt.NDArray[np.float32]:
-        """A decoded vector on the host, for what a model works out once, such as rotary frequencies."""
+    def host(self, name: str, *shape: int) -> npt.NDArray[np.float32]:
+        """The same on the host, for what a model works out once, such as rotary frequencies."""
         ...
 
 
@@ -37,7 +39,7 @@ class Model(Protocol):
     context_length: int
     """Positions it was built for: what was asked for, at most what the file claims."""
     vocabulary: int
-    caches: tuple[CacheSpec, ...]
+    caches: tuple[LayerSpec, ...]
     """One per layer."""
 
     def hidden(self, ops: Ops, tokens: Sequence[int], start: int, caches: Sequence[LayerCache]) -> Tensor:
