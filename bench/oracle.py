@@ -26,6 +26,8 @@ from transformers import (
     PreTrainedModel,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen3_5ForCausalLM,
+    Qwen3_5TextConfig,
     Qwen3Config,
     Qwen3ForCausalLM,
     Qwen3VLConfig,
@@ -34,7 +36,7 @@ from transformers import (
     SmolLM3ForCausalLM,
 )
 
-from bench import gemma4
+from bench import gemma4, hybrid
 from engine import weights
 from engine.formats.index import TensorIndex
 
@@ -63,6 +65,7 @@ CLASSES: dict[str, tuple[Callable[..., PreTrainedConfig], type[PreTrainedModel]]
     "phi3": (Phi3Config, Phi3ForCausalLM),
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+    "qwen35": (Qwen3_5TextConfig, Qwen3_5ForCausalLM),
     "qwen3vl": (qwen3vl_config, Qwen3VLForConditionalGeneration),
     "smollm3": (SmolLM3Config, SmolLM3ForCausalLM),
 }
@@ -101,7 +104,7 @@ OTHER_NAMES = {"qwen3_vl": "qwen3vl", "qwen3_vl_text": "qwen3vl"}
 
 def architecture_of(config: PreTrainedConfig) -> str:
     """The name that a file gives to it."""
-    return OTHER_NAMES.get(config.model_type, config.model_type.removesuffix("_text"))
+    return config.model_type.removesuffix("_text").replace("qwen3_", "qwen3").replace("qwen35_", "qwen35")
 
 
 def gguf_name(name: str, config: PreTrainedConfig) -> str:
@@ -109,10 +112,16 @@ def gguf_name(name: str, config: PreTrainedConfig) -> str:
     if architecture_of(config) == "gemma4":
         return gemma4.gguf_name(name)
     name = name.replace("model.language_model.", "model.")
-    names = NAMES | GEMMA_NAMES if architecture_of(config) in GEMMA else NAMES
+    names = NAMES
+    if architecture_of(config) in GEMMA:
+        names = NAMES | GEMMA_NAMES
+    if architecture_of(config) in hybrid.HYBRID:
+        names = NAMES | hybrid.NAMES
     if not name.startswith(LAYERS):
         return names[name]
     layer, _, rest = name.removeprefix(LAYERS).partition(".")
+    if rest in hybrid.PARAMETERS:
+        return f"blk.{layer}.{hybrid.PARAMETERS[rest]}"
     module, _, kind = rest.rpartition(".")
     return f"blk.{layer}.{names[module]}.{kind}"
 
@@ -124,6 +133,8 @@ def to_gguf(name: str, values: np.ndarray, config: PreTrainedConfig) -> np.ndarr
     reordered heads Transformers turns row i with row i + d/2, a file 2i with 2i + 1: in weights [rows, columns] and
     biases [rows] alike.
     """
+    if architecture_of(config) in hybrid.HYBRID:
+        return hybrid.to_gguf(name, values, config)
     if architecture_of(config) in GEMMA and name.endswith("norm.weight"):
         return values + np.float32(1)
     return _reorder(values, _reordered_heads(name, config), lambda dim: np.arange(dim).reshape(2, dim // 2).T.ravel())
@@ -131,6 +142,8 @@ def to_gguf(name: str, values: np.ndarray, config: PreTrainedConfig) -> np.ndarr
 
 def to_transformers(name: str, values: np.ndarray, config: PreTrainedConfig) -> np.ndarray:
     """The inverse of `to_gguf`."""
+    if architecture_of(config) in hybrid.HYBRID:
+        return hybrid.to_transformers(name, values, config)
     if architecture_of(config) in GEMMA and name.endswith("norm.weight"):
         return values - np.float32(1)
     return _reorder(values, _reordered_heads(name, config), lambda dim: np.arange(dim).reshape(dim // 2, 2).T.ravel())
@@ -164,7 +177,8 @@ def transformers_model(index: TensorIndex) -> PreTrainedModel:
         for name, values in parameters.items():
             if ".visual." in name:
                 continue
-            stored = decode(index, gguf_name(name, config)).reshape(values.shape)
+            stored = decode(index, gguf_name(name, config))
+            stored = stored.reshape(values.shape) if values.ndim < 3 else stored
             values.copy_(torch.tensor(to_transformers(name, stored, config)))
         if "rope_freqs.weight" in index.tensors and architecture != "gemma4":
             model.model.rotary_emb.inv_freq /= torch.tensor(decode(index, "rope_freqs.weight")[0])
@@ -190,6 +204,8 @@ def _configuration(index: TensorIndex, architecture: str) -> dict[str, Any]:
         "tie_word_embeddings": "output.weight" not in index.tensors,
         "pad_token_id": None,
     }
+    if architecture in hybrid.HYBRID:
+        given |= hybrid.configuration(meta)
     if architecture in ("phi3", *GEMMA):
         given["sliding_window"] = meta.get("attention.sliding_window") or None
     if architecture in GEMMA:

@@ -279,7 +279,8 @@ class Engine:
         """A cache of its own for `prompt` and `steps` more tokens."""
         self._limit.check(len(prompt), steps)
         with self._claimed(), self._stepping():
-            cache = KVCache(self._ops, self._model.caches, len(prompt) + steps, self._budgets.kv, self._meter)
+            capacity, kind = len(prompt) + steps, self._budgets.kv
+            cache = KVCache(self._ops, self._model.caches, capacity, kind, self._meter, snapshots=0)
             with closing(cache):
                 yield Forward(self._model, self._ops, cache)
 

@@ -59,7 +59,7 @@ def model_info(index: TensorIndex) -> ModelInfo:
         parameters=sum(math.prod(tensor.shape) for tensor in index.tensors.values()),
         file_bytes=sum(_size(path) for path in index.paths),
         context_length=number("context_length"),
-        layers=number("block_count"),
+        layers=number("block_count") - number("nextn_predict_layers"),
         hidden_size=number("embedding_length"),
         vocabulary=len(tokens) if isinstance(tokens, list) else number("vocab_size"),
         encodings=dict(encodings.most_common()),

@@ -13,6 +13,7 @@ import torch
 from gguf import GGMLQuantizationType, GGUFWriter
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from bench.hybrid import HYBRID
 from bench.oracle import CLASSES, GEMMA, architecture_of, gguf_name, to_gguf, to_transformers
 from engine import models
 from engine.formats.gguf import read
@@ -46,9 +47,19 @@ GEMMA_SHAPE: dict[str, object] = {
     "sliding_window": 9,
 }
 """What a tiny Gemma has besides: the converter knows no head of its own."""
+HYBRID_SHAPE: dict[str, object] = {
+    "num_hidden_layers": 4,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+}
+"""What a tiny Qwen3.5 has besides: three recurrent layers and one that attends."""
 FAMILY_SHAPES: dict[str, dict[str, object]] = {
     "gemma2": GEMMA_SHAPE,
     "gemma3": GEMMA_SHAPE,
+    "qwen35": HYBRID_SHAPE,
     "qwen3vl": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 2, 2]}},
 }
 """What a tiny model of a family has besides."""
@@ -62,7 +73,7 @@ def tiny(architecture: str, **changes: object) -> PreTrainedModel:
     if architecture == "gemma4":
         return tiny_gemma4.make(SHAPE | changes)
     make_config, make_model = CLASSES[architecture]
-    gemma = architecture in GEMMA
+    gemma, hybrid = architecture in GEMMA, architecture in HYBRID
     model = make_model(make_config(**(SHAPE | FAMILY_SHAPES.get(architecture, {}) | changes))).eval()
     draws = torch.Generator().manual_seed(20)
     with torch.no_grad():
@@ -71,7 +82,10 @@ def tiny(architecture: str, **changes: object) -> PreTrainedModel:
             if values.ndim == 2:
                 values *= 1.5 / values.shape[1] ** 0.5
             elif "norm" in name:
-                values.mul_(0.2).add_(0 if gemma else 1)
+                centred = gemma or (hybrid and "linear_attn" not in name)
+                values.mul_(0.2).add_(0 if centred else 1)
+            elif "A_log" in name:
+                values.sub_(3)  # states last for some twenty tokens
     return model
 
 
@@ -116,6 +130,8 @@ def write_gguf(
     if architecture_of(config) == "qwen3vl":  # `Qwen3VLTextModel`, and `MmprojModel` counts the levels
         writer.add_rope_dimension_sections([*config.rope_parameters["mrope_section"], 0])
         writer.add_num_deepstack_layers(len(model.config.vision_config.deepstack_visual_indexes))
+    if architecture_of(config) in HYBRID:
+        _write_hybrid(writer, config)
     _write_rotary(writer, config, model)
     with torch.no_grad():
         for name, values in model.named_parameters():
@@ -137,6 +153,21 @@ def load_model(path: Path, ops: Ops, context: int = CONTEXT) -> Model:
     index = read(path)
     with closing(WeightStore(index, ops, Meter())) as store:
         return models.build(index.metadata, store, context=context)
+
+
+def _write_hybrid(writer: GGUFWriter, config: PreTrainedConfig) -> None:
+    """As `Qwen3NextModel` and `_Qwen35MRopeMixin`. A converter of today also lists the recurrent layers."""
+    writer.add_ssm_conv_kernel(config.linear_conv_kernel_dim)
+    writer.add_ssm_state_size(config.linear_key_head_dim)
+    writer.add_ssm_group_count(config.linear_num_key_heads)
+    writer.add_ssm_time_step_rank(config.linear_num_value_heads)
+    writer.add_ssm_inner_size(config.linear_value_head_dim * config.linear_num_value_heads)
+    recurrent = [kind == "linear_attention" for kind in config.layer_types]
+    if recurrent != [(index + 1) % 4 > 0 for index in range(len(recurrent))]:
+        writer.add_array(f"{architecture_of(config)}.attention.recurrent_layers", recurrent)
+    writer.add_full_attention_interval(4)
+    writer.add_rope_dimension_count(int(config.head_dim * config.rope_parameters["partial_rotary_factor"]))
+    writer.add_rope_dimension_sections([11, 11, 10, 0])
 
 
 def _write_rotary(writer: GGUFWriter, config: PreTrainedConfig, model: PreTrainedModel) -> None:

@@ -19,7 +19,8 @@ def not_finite(forward: Forward, hidden: Tensor) -> NumericsError:
     """The error that names the first place where NaN or infinity appears, `hidden` [n, hidden_size] having given it.
 
     All cached tokens are computed again from position 0, because what a position caches spoils every later one. The
-    same rows are written to the cache once more, which leaves it as it was.
+    same rows are written to the cache once more, which leaves it as it was, save that positions are dropped that
+    recurrent states have lost.
     """
     model, cached, layers = forward.model, forward.cached, forward.cache.layers
     start = 0
@@ -32,6 +33,8 @@ def not_finite(forward: Forward, hidden: Tensor) -> NumericsError:
         model.logits(Watch(forward.ops, layers, None), hidden)
     except NumericsError as error:
         return error
+    finally:
+        forward.cache.restore()
     return NumericsError(
         "The model computed logits that are not finite numbers, but not when it computed them again: this machine's "
         "memory or processor makes errors. Start again, and test the machine."

@@ -80,6 +80,7 @@ class Forward:
         """Compute the next positions for `tokens`: → hidden [n, hidden_size]. The cache holds them on return.
 
         Raises ContextError, with the cache as it was, where they reach past the model's context or the cache's end.
+        After any other exception the cache holds what it held, or less where the model has recurrent layers.
         """
         needed, room = len(self.cache) + len(tokens), min(self.model.context_length, self.cache.capacity)
         if needed > room:
@@ -89,8 +90,12 @@ class Forward:
             )
         start = len(self.cache)
         seen = self._prompt.within(start, start + len(tokens))
-        hidden = self.run(self.ops, tokens, start) if seen else self._hidden(tokens, start)
-        self.cache.extend(tokens)
+        try:
+            hidden = self.run(self.ops, tokens, start) if seen else self._hidden(tokens, start)
+            self.cache.extend(tokens)
+        except BaseException:
+            self.cache.restore()
+            raise
         return hidden
 
     def logits(self, hidden: Tensor) -> npt.NDArray[np.float32]:

@@ -12,6 +12,7 @@ from engine.decode.prompt import Prompt
 from engine.decode.sampler import Sampler
 from engine.kernels.ops import Tensor
 from engine.text import Detokenizer, ReplyForm, StopStrings, Tokenizer
+from engine.text.reply import HEADER_TOKENS
 from engine.types import Event, Finished, FinishReason, PrefillProgress, Settings, Timings, Usage
 
 
@@ -38,15 +39,20 @@ def generate(
     cancel = cancel or Cancel()
     cache = forward.cache
     reply = _Reply(len(prompt), forward.begin(prompt))
+    # What the next prompt shares with this one may end in its last header, which says whether to think.
+    lasting = prompt.whole(max(len(prompt) - HEADER_TOKENS, len(cache))) if cache.recurrent else 0
 
     yield PrefillProgress(len(cache), len(prompt), reply.cached)
     hidden: Tensor = None
     while len(cache) < len(prompt):
+        if len(cache) == lasting:
+            cache.keep_state()
         if cancel.is_set():
             yield reply.finished("cancelled")
             return
         started = time.perf_counter()
-        hidden = forward.advance(prompt.piece(len(cache), chunk))
+        size = lasting - len(cache) if len(cache) < lasting < len(cache) + chunk else chunk
+        hidden = forward.advance(prompt.piece(len(cache), size))
         reply.prefill_s += time.perf_counter() - started
         yield PrefillProgress(len(cache), len(prompt), reply.cached)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from engine.decode.cache import position_bytes
 from engine.decode.forward import Forward
+from engine.decode.states import state_bytes
 from engine.formats.index import TensorIndex
 from engine.kernels.ops import Tensor
 from engine.memory.floors import measure_floors
@@ -32,7 +33,7 @@ class Measurement:
     `peak_memory_bytes` is the most real memory the process has held; `bytes_read` came from disk since the load
     began; `bytes_per_token` of weights are passed over by one step. To these the two `decode_…_bytes_per_token` add
     the keys and values that the mean step of the run reads: those of every position before its own, in every layer,
-    as if no layer had a window; those that several layers read count once.
+    as if no layer had a window; those that several layers read count once; and the states of recurrent layers.
 
     `multiply_adds_per_token` of prefill: rows · columns of every matrix that a token passes, and the head's share,
     which the last token alone passes; attention and whatever else is no matrix are left out.
@@ -132,9 +133,11 @@ def multiply_adds_per_token(index: TensorIndex, tokens: int) -> int:
 
 
 def _cache_bytes(forward: Forward, start: int, steps: int) -> int:
-    """Bytes of keys and values before its own position that the mean of `steps` steps from `start` on reads."""
-    position = sum(position_bytes([layer.spec], layer.kind) for layer in forward.cache.layers)
-    return round(position * (start + (steps - 1) / 2))
+    """Bytes of keys and values before its own position, and of states, that the mean of `steps` steps from `start` on
+    reads."""
+    layers = forward.cache.layers
+    position = sum(position_bytes([layer.spec], layer.kind) for layer in layers)
+    return round(position * (start + (steps - 1) / 2)) + state_bytes([layer.spec for layer in layers])
 
 
 def _prefill(forward: Forward, prompt: Sequence[int], chunk: int) -> None:

@@ -19,8 +19,8 @@ class TensorInfo:
     head's even rows lie before its odd ones: of d rows, row 2i lies at i and row 2i + 1 at i + d/2. A head's bytes are
     then read together (`head_bytes`); heads themselves lie in order, so that any run of them is one span.
 
-    With `transposed` the matrix, which is one of floats, lies column by column. `shift` is added to the decoded values of a
-    vector.
+    With `transposed` the matrix, which is one of floats, lies column by column. `shift` is added to the decoded values
+    of a vector.
     """
 
     name: str

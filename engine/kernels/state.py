@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+MAX_TAPS: Final = 16
+"""Taps that every device can convolve."""
 NORM_EPS: Final = 1e-6
 """Added under the root of the L2 norm of queries and keys (Transformers, `l2norm` of `modeling_qwen3_5`)."""
 

@@ -36,9 +36,16 @@ class _Outline(WeightStore):
         self._info(name, (sum(rows), columns))
         return [None] * len(rows)
 
-    def vector(self, name: str, width: int) -> Handle:
+    def vector(self, name: str, *shape: int) -> Handle:
         if name not in self._index.vectors:
-            self._info(name, (width,))
+            self._info(name, shape)
+
+    def experts(self, name: str, n_experts: int, rows: Sequence[int], columns: int) -> list[Handle]:
+        self._info(name, (n_experts, sum(rows), columns))
+        return [None] * len(rows)
+
+    def made(self, values: npt.NDArray[np.float32]) -> Handle:
+        return None
 
     def _place(self, nbytes: int) -> npt.NDArray[np.uint8]:
         return np.empty(nbytes, np.uint8)

@@ -93,19 +93,15 @@ class WeightStore:
             start += count
         return handles
 
-    def biases(self, name: str, n_experts: int, rows: int) -> Handle:
-        """Raises ModelFileError where the tensor is missing or is not [n_experts, rows]."""
-        return self._ops.vector(self._decoded(self._info(name, (n_experts, rows))).reshape(-1))
+    def vector(self, name: str, *shape: int) -> Handle:
+        """Raises ModelFileError where the tensor is missing or has another shape."""
+        return self._ops.vector(self.host(name, *shape))
 
-    def vector(self, name: str, width: int) -> Handle:
-        """Raises ModelFileError where the tensor is missing or is not [width]."""
-        return self._ops.vector(self.host(name, width))
-
-    def host(self, name: str, width: int) -> npt.NDArray[np.float32]:
-        """The decoded values, float32 [width]. Raises ModelFileError as `vector` does."""
+    def host(self, name: str, *shape: int) -> npt.NDArray[np.float32]:
+        """The decoded values, float32. Raises ModelFileError as `vector` does."""
         if name in self._index.vectors:
-            return self._worked_out(name, width)
-        return self._decoded(self._info(name, (width,)))
+            return self._worked_out(name, shape)
+        return self._decoded(self._info(name, shape))
 
     def made(self, values: npt.NDArray[np.float32]) -> Handle:
         return self._ops.vector(values)
@@ -162,12 +158,12 @@ class WeightStore:
             self._vectors[info.name] = values + np.float32(info.shift) if info.shift else values
         return self._vectors[info.name]
 
-    def _worked_out(self, name: str, width: int) -> npt.NDArray[np.float32]:
+    def _worked_out(self, name: str, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
         values = np.array(self._index.vectors[name], np.float32)
-        if values.shape != (width,):
+        if values.shape != shape:
             raise ModelFileError(
                 f"{name} follows from the configuration of {self._index.paths[0].name} with {values.size} values, but "
-                f"the model asks for {width}: the configuration contradicts itself."
+                f"the model asks for {_text(shape)}: the configuration contradicts itself."
             )
         return values
 

@@ -41,6 +41,7 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = MappingProxyType(
         "qwen2": qwen2.build,
         "qwen3": qwen3.build,
         "qwen3moe": qwen3moe.build,
+        "qwen35": qwen35.build,
         "qwen3vl": qwen3vl.build,
         "smollm3": smollm3.build,
     }

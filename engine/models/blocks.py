@@ -59,6 +59,7 @@ class Attention:
     output: Handle
     output_bias: Handle | None
     post_norm: Handle | None
+    output_gates: bool
 
     @staticmethod
     def read(config: Config, traits: Traits, load: WeightLoader, index: int) -> Attention:
@@ -77,6 +78,7 @@ class Attention:
             q, k, v = fused(load, index, "attn_qkv", (queries, keys, values), config.hidden_size)
         else:
             refuse(load, f"blk.{index}.attn_qkv.weight", "its queries, keys and values in one matrix")
+            queries *= 2 if traits.output_gates else 1
             q = projection(load, index, "attn_q", queries, config.hidden_size)
             k = projection(load, index, "attn_k", keys, config.hidden_size)
             v = projection(load, index, "attn_v", values, config.hidden_size)
@@ -97,6 +99,7 @@ class Attention:
             output=projection(load, index, "attn_output", config.hidden_size, outputs),
             output_bias=bias("attn_output", config.hidden_size, needed=traits.biased_throughout),
             post_norm=post_norm(config, traits, load, index, "post_attention_norm"),
+            output_gates=traits.output_gates,
         )
 
     def add(
@@ -111,6 +114,10 @@ class Attention:
     ) -> Tensor:
         """x + attention of the rows `normed` at positions `start …`: → [n, hidden_size]."""
         q, k, v = self._project(ops, normed)
+        gates: Tensor = None
+        if self.output_gates:
+            heads, width = self.spec.n_heads, self.cache.key_dim
+            q, gates = (ops.pick(q, heads, at, at + width) for at in (0, width))
         if self.q_norm is not None:
             q = ops.rms_norm(q, self.q_norm, self.eps)
         if self.k_norm is not None:
@@ -119,6 +126,8 @@ class Attention:
             q = ops.rotary(q, self.spec.n_heads, rotary, start)
             k = ops.rotary(k, self.cache.n_kv_heads, rotary, start)
         attended = ops.attention(q, k, v, cache, self.spec, start, self.sinks, until)
+        if self.output_gates:
+            attended = ops.gate(gates, attended, "sigmoid")
         if self.post_norm is None:
             return ops.linear(attended, self.output, bias=self.output_bias, residual=x)
         made = ops.linear(attended, self.output, bias=self.output_bias)

@@ -24,7 +24,7 @@ MAX_POOLING_TYPE: Final = 2**8
 
 @dataclass(frozen=True)
 class Config:
-    """The numbers of one model."""
+    """The numbers of one model. Blocks that only draft tokens are not among its layers."""
 
     n_layers: int
     context_length: int
@@ -83,8 +83,10 @@ class Config:
                 "the file is damaged, fetch it again."
             )
         context_length = keys.integer("context_length", high=MAX_CONTEXT)
+        blocks = keys.integer("block_count", high=MAX_LAYERS)
+        drafting = keys.integer("nextn_predict_layers", low=0, high=blocks - 1, default=0)
         return Config(
-            n_layers=keys.integer("block_count", high=MAX_LAYERS),
+            n_layers=blocks - drafting,
             context_length=context_length,
             hidden_size=hidden_size,
             intermediate_size=keys.integer("feed_forward_length", high=MAX_WIDTH),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine.kernels.ops import CacheSpec, Handle, LayerCache, Ops, Rotary, Tensor
+from engine.kernels.ops import Handle, LayerCache, LayerSpec, Ops, Rotary, Tensor
 from engine.models.blocks import Attention, FeedForward
 from engine.models.config import Config
 from engine.models.insets import deepened, embedded, mutual
@@ -19,7 +19,7 @@ class Mixer(Protocol):
     """A block that looks at other positions."""
 
     @property
-    def cache(self) -> CacheSpec: ...
+    def cache(self) -> LayerSpec: ...
 
     def add(
         self,

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from engine.errors import ModelFileError
-from engine.kernels.ops import AttentionSpec, CacheSpec, Handle, LayerCache, Ops, Rotary, Tensor
+from engine.kernels.ops import AttentionSpec, CacheSpec, Handle, LayerCache, LayerSpec, Ops, Rotary, Tensor
 from engine.models.blocks import FeedForward, projection, refuse
 from engine.models.config import MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_WIDTH, Config
 from engine.models.gemma2 import MAX_SOFTCAP
@@ -272,7 +272,8 @@ class Gemma4:
         self.embedding = load.matrix("token_embd.weight", config.vocabulary, config.hidden_size)
         self.inputs = Inputs(numbers, load) if numbers.input_width else None
         self.layers = tuple(Layer.read(numbers, load, index) for index in range(config.n_layers))
-        self.caches = tuple(layer.attention.cache for layer in self.layers if layer.attention.stored is not None)
+        stored = (layer.attention for layer in self.layers if layer.attention.stored is not None)
+        self.caches: tuple[LayerSpec, ...] = tuple(attention.cache for attention in stored)
         self.norm = load.vector("output_norm.weight", config.hidden_size)
         tied = not load.has("output.weight")
         self.head = self.embedding if tied else load.matrix("output.weight", config.vocabulary, config.hidden_size)

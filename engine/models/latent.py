@@ -9,6 +9,7 @@ specification; llama.cpp's converter splits and transposes the matrices (`Deepse
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.errors import ModelFileError, UnsupportedModelError
@@ -123,7 +124,16 @@ class LatentAttention:
             output=projection(load, index, "attn_output", hidden_size, heads * latent.value),
         )
 
-    def add(self, ops: Ops, x: Tensor, normed: Tensor, rotary: Rotary | None, cache: LayerCache, start: int) -> Tensor:
+    def add(
+        self,
+        ops: Ops,
+        x: Tensor,
+        normed: Tensor,
+        rotary: Rotary | None,
+        cache: LayerCache,
+        start: int,
+        until: Sequence[int] | None = None,
+    ) -> Tensor:
         """x + attention of the rows `normed` at positions `start …`: → [n, hidden_size]."""
         heads, latent = self.spec.n_heads, self.latent
         q, kv = self._project(ops, normed)
@@ -134,7 +144,7 @@ class LatentAttention:
         normed_latent = ops.rms_norm(ops.pick(kv, 1, 0, latent.rank), self.kv_norm, self.eps)
         queries = ops.spliced(absorbed, turning[0], heads)
         keys = ops.spliced(normed_latent, turning[1], 1)
-        attended = ops.attention(queries, keys, None, cache, self.spec, start)
+        attended = ops.attention(queries, keys, None, cache, self.spec, start, until=until)
         return ops.linear(ops.head_linears(attended, self.v), self.output, residual=x)
 
     def _project(self, ops: Ops, normed: Tensor) -> tuple[Tensor, Tensor]:

@@ -62,15 +62,6 @@ class Metadata:
                 raise _outside(self.whole(key), number, low, high)
         return value
 
-    def flags(self, key: str, layers: int) -> list[bool]:
-        """True or false for each layer."""
-        value = self._get(key, None)
-        if not isinstance(value, list) or not all(isinstance(flag, bool) for flag in value):
-            raise _mistyped(self.whole(key), "a list of true and false", value)
-        if len(value) != layers:
-            raise _outside(f"length of {self.whole(key)}", len(value), layers, layers)
-        return value
-
     def number(self, key: str, *, low: float, high: float, default: float | None = None) -> float:
         """A finite number, as long as the bounds are finite: NaN lies within none."""
         value = self._get(key, default)
@@ -91,6 +82,13 @@ class Metadata:
         if not isinstance(value, bool):
             raise _mistyped(self.whole(key), "true or false", value)
         return value
+
+    def flags(self, key: str, count: int) -> list[bool]:
+        """The first `count` of a list of true or false, one for each layer."""
+        value = self._get(key, None)
+        if not isinstance(value, list) or len(value) < count or not all(isinstance(flag, bool) for flag in value):
+            raise _mistyped(self.whole(key), f"a list of true or false for each of {count} layers", value)
+        return value[:count]
 
     def length(self, key: str, *, high: int) -> int | None:
         """The number of entries of a list, at least one; `None` where the key is absent."""

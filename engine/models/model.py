@@ -10,7 +10,7 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from engine.kernels.ops import CacheSpec, Handle, LayerCache, Ops, Rotary, Tensor
+from engine.kernels.ops import Handle, LayerCache, LayerSpec, Ops, Rotary, Tensor
 from engine.models.rotary import Turn
 
 
@@ -32,10 +32,8 @@ class WeightLoader(Protocol):
         rows, columns]. Raises as `matrix` does."""
         ...
 
-    def vector(self, name: str, width: int) -> Handle: ...
-
-    def biases(self, name: str, n_experts: int, rows: int) -> Handle:
-        """A tensor [n_experts, rows] as a vector, for `Ops.experts`. Raises as `matrix` does."""
+    def vector(self, name: str, *shape: int) -> Handle:
+        """A small tensor, decoded: mostly [width], [channels, taps] of a convolution, [n_experts, rows] of biases."""
         ...
 
     def made(self, values: npt.NDArray[np.float32]) -> Handle:
@@ -46,8 +44,8 @@ class WeightLoader(Protocol):
         """The file may have this tensor, which the model does not use: it stays unread."""
         ...
 
-    def host(self, name: str, width: int) -> npt.NDArray[np.float32]:
-        """A decoded vector on the host, for what a model works out once, such as rotary frequencies."""
+    def host(self, name: str, *shape: int) -> npt.NDArray[np.float32]:
+        """The same as `vector` on the host, for what a model works out once, such as rotary frequencies."""
         ...
 
 
@@ -75,8 +73,8 @@ class Model(Protocol):
     context_length: int
     """Positions it was built for: what was asked for, at most what the file claims."""
     vocabulary: int
-    caches: tuple[CacheSpec, ...]
-    """One per layer that stores keys and values, in the layers' order."""
+    caches: tuple[LayerSpec, ...]
+    """One per layer that stores something, in the layers' order."""
     inset_width: int
     """Of a row of a picture's features."""
     turns: tuple[Turn, ...]

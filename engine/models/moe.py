@@ -144,7 +144,7 @@ class MixtureOfExperts:
         def bias(name: str, rows: int) -> Handle | None:
             name = f"blk.{index}.{name}.bias"
             needed = traits.biased_throughout
-            return load.biases(name, n_experts, rows) if needed or load.has(name) else None
+            return load.vector(name, n_experts, rows) if needed or load.has(name) else None
 
         def scores_bias(name: str, *, needed: bool) -> Handle | None:
             name = f"blk.{index}.{name}.bias"

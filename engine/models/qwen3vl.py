@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from engine.models.config import Config
+from engine.models.config import MAX_HEAD_DIM, Config
 from engine.models.decoder import Decoder
 from engine.models.metadata import Metadata
 from engine.models.model import WeightLoader
@@ -15,6 +15,7 @@ from engine.models.rotary import Axes
 from engine.models.traits import Sight, Traits, file_turn, same_sight
 from engine.vision.positions import rotary_axes
 
+SECTIONS_KEY: Final = "rope.dimension_sections"
 SECTIONS: Final = 4
 """Pairs that turn by time, height and width; the fourth number is for what no model of this family has."""
 
@@ -29,5 +30,5 @@ def build(metadata: Metadata, load: WeightLoader, context: int) -> Decoder:
 
 def picture_axes(keys: Metadata, config: Config) -> Axes:
     """The axes of a family whose files give the sections of interleaved positions."""
-    sections = keys.integers("rope.dimension_sections", SECTIONS, low=0, high=config.rotary_dim)
+    sections = keys.integers(SECTIONS_KEY, SECTIONS, low=0, high=MAX_HEAD_DIM)
     return rotary_axes(config.rotary_dim // 2, sections)
