@@ -24,7 +24,7 @@ from engine.memory.meter import Meter, require_free
 from engine.memory.store import WeightStore
 from engine.models.metadata import Metadata
 from engine.types import LoadProgress
-from engine.vision import tower
+from engine.vision import gemma3, tower
 from engine.vision.tower import Tower
 
 ARCHITECTURE: Final = "clip"
@@ -42,7 +42,7 @@ def find_beside(model: Path) -> Path | None:
     Of a checkpoint, given as its folder or a file in it, it is the folder. Of a GGUF file it is another in its folder.
     Such a file is named as llama.cpp names it, with "mmproj" in its name and the suffix .gguf. Of several, one whose
     name shares most words with the model's, from the first on, is taken; then by precision: F16, BF16, Q8_0, F32, any
-    other; then by name.
+    other; then by name. Raises ModelFileError for a checkpoint with a damaged config.json.
     """
     if model.is_dir() or model.suffix.lower() != ".gguf":
         folder = model if model.is_dir() else model.parent
@@ -71,13 +71,15 @@ def read_projector(path: Path) -> TensorIndex:
     damaged or no vision tower, UnsupportedModelError for one with something in it that the engine does not know.
     """
     index = checkpoint.read_tower(path) if is_folder(path) else open_index(path)
-    metadata = Metadata(index.metadata)
-    if metadata.text("general.architecture", default="") != ARCHITECTURE:
-        raise ModelFileError(f"{path.name} is not a vision tower: choose the file whose name has mmproj in it.")
-    if not metadata.flag("clip.has_vision_encoder", default=True):
-        raise UnsupportedModelError(f"{path.name} has no tower for pictures (clip.has_vision_encoder).")
+    metadata, file = Metadata(index.metadata), index.paths[0].name
+    with tower.naming(file):
+        if metadata.text("general.architecture", default="") != ARCHITECTURE:
+            raise ModelFileError(f"{file} is not a vision tower: choose the file whose name has mmproj in it.")
+        if not metadata.flag("clip.has_vision_encoder", default=True):
+            raise UnsupportedModelError(f"{file} has no tower for pictures (clip.has_vision_encoder).")
+        projector = tower.projector_name(index)
     tensors = {name: _seen(info) for name, info in index.tensors.items() if not name.startswith(SOUND)}
-    if tower.projector_name(index) == "gemma3":
+    if projector == gemma3.NAME:
         # llama.cpp's converter leaves the projection as Transformers multiplies with it, inputs by outputs.
         name = "mm.input_projection.weight"
         if name in tensors:

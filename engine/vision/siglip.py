@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from engine.cancel import Cancel
 from engine.formats.index import TensorIndex
 from engine.kernels.ops import Ops, Tensor
 from engine.models.model import WeightLoader
@@ -56,12 +57,14 @@ class Siglip:
         self.layers = tuple(Layer.read(config, load, layer, names) for layer in range(config.n_layers))
         self.norm = LayerNorm.read(load, "v.post_ln", config.hidden_size, config.eps)
 
-    def run(self, ops: Ops, picture: Picture) -> Tensor:
+    def run(self, ops: Ops, picture: Picture, cancel: Cancel | None) -> Tensor:
         config, n = self.config, self.patches
         learned = ops.embed(self.positions, range(n))
         x = self.embedding.run(ops, ops.tensor(picture.pixels), learned)
         attention = FullAttention(ops, n, config.n_heads, config.head_dim, 1 / math.sqrt(config.head_dim))
         for layer in self.layers:
+            if cancel is not None:
+                cancel.check()
             x = layer.add(ops, x, attention, n)
         return self.norm.run(ops, x)
 

@@ -1,6 +1,7 @@
 """A checkpoint's vision tower → the names and keys that a GGUF file of it would have (llama.cpp's `MmprojModel`).
 
 Names on the left are those of Transformers' classes. Numbers for pictures are those of the checkpoint's processor.
+The two frames that Qwen's patches have are one convolution here and two matrices there, whose sums are rounded apart.
 """
 
 from __future__ import annotations
@@ -228,7 +229,7 @@ def _gguf_name(family: TowerFamily, entry: Entry, levels: list[int]) -> str | No
 
 
 def _with_one_added(entry: Entry) -> tuple[float, ...]:
-    if entry.shape[0] > MAX_NORM or len(entry.shape) != 1:
+    if len(entry.shape) != 1 or entry.shape[0] > MAX_NORM:
         raise ModelFileError(
             f"Tensor {quoted(entry.name)} in {entry.path.name} has the shape {list(entry.shape)}, which is no norm's: "
             "the file is damaged. Download it again."

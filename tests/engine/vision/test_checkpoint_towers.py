@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import (
     Gemma3Config,
     Gemma3ForConditionalGeneration,
@@ -183,3 +184,21 @@ def test_a_checkpoint_without_a_tower_or_a_processor_is_refused(tmp_path: Path) 
     change(tmp_path / "config.json", architectures=["Idefics3ForConditionalGeneration"])
     with pytest.raises(UnsupportedModelError, match="Gemma3ForConditionalGeneration, Qwen3VLFor"):
         read_projector(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("vision_tower.", "vision_tower.vision_model."),
+        ("vision_tower.", "model.vision_tower."),
+        ("multi", "model.multi"),
+    ],
+)
+def test_names_of_older_and_newer_checkpoints_are_known(old: str, new: str, tmp_path: Path) -> None:
+    family = made("gemma3")
+    file = publish(tmp_path, "gemma3", family) / "model.safetensors"
+    tensors = {
+        name.replace(old, new, 1) if name.startswith(old) else name: values for name, values in load_file(file).items()
+    }
+    save_file(tensors, file)
+    check(tmp_path, family, seen_by("gemma3", family), "reference")

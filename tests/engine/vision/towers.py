@@ -259,11 +259,13 @@ def gemma4(**changes: Any) -> Family:
     return Family(modules, patches, keys, _mapped(rename, layers), to_file, from_file, truth)
 
 
-def write(path: Path, family: Family, encoding: str = "F32", **changes: Any) -> Path:
+def write(
+    path: Path, family: Family, encoding: str = "F32", more: dict[str, np.ndarray] | None = None, **changes: Any
+) -> Path:
     """Write the tower with its matrices in `encoding`, and give it the rounded weights that the file now holds.
 
-    Tables of positions stay F32 and so do convolutions, unless all is F16; the projection of Gemma 3 is F16 at least
-    (`tensor_force_quant`). `changes` replace keys; `...` leaves one out.
+    Tables of positions stay F32 and so do convolutions, unless all is F16 (`tensor_force_quant`); rows of no whole
+    blocks are F16 in place of Q8_0. `changes` replace keys; `...` leaves one out. `more` are further tensors.
     """
     writer = GGUFWriter(path, "clip")
     for key, value in (family.keys | changes).items():
@@ -283,6 +285,8 @@ def write(path: Path, family: Family, encoding: str = "F32", **changes: Any) -> 
                 writer.add_tensor(file_name, packed, raw_dtype=kind)
                 rounded.append(gguf.dequantize(packed, kind).astype(np.float32).reshape(part.shape))
             values.copy_(torch.tensor(family.from_file(name, rounded)).reshape(values.shape))
+    for name, part in (more or {}).items():
+        writer.add_tensor(name, part)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
