@@ -14,7 +14,7 @@ from engine.formats.index import TensorIndex
 from engine.kernels.ops import Ops, Tensor
 from engine.models.metadata import Metadata
 from engine.models.model import WeightLoader
-from engine.vision import gemma3, gemma4, qwen3vl
+from engine.vision import gemma3, gemma4, idefics3, qwen3vl
 from engine.vision.images import Pixels
 from engine.vision.patches import Picture
 
@@ -51,7 +51,12 @@ Projector = Callable[[TensorIndex, WeightLoader], Tower]
 """Makes a tower from a file's index, as `engine.vision.projector` reads it, and its weights."""
 
 PROJECTORS: Final[Mapping[str, Projector]] = MappingProxyType(
-    {gemma3.NAME: gemma3.build, gemma4.NAME: gemma4.build, qwen3vl.NAME: qwen3vl.build}
+    {
+        gemma3.NAME: gemma3.build,
+        gemma4.NAME: gemma4.build,
+        idefics3.NAME: idefics3.build,
+        qwen3vl.NAME: qwen3vl.build,
+    }
 )
 
 

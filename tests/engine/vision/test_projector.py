@@ -15,10 +15,10 @@ from engine.kernels.plain import PlainOps
 from engine.kernels.reference import ReferenceOps
 from engine.vision.projector import find_beside, read_projector
 from engine.vision.tower import require_fit
-from tests.engine.vision.towers import fill, gemma3, gemma4, load, picture, qwen, write
+from tests.engine.vision.towers import fill, gemma3, gemma4, idefics3, load, picture, qwen, write
 from tests.tiny import tiny, write_gguf
 
-FAMILIES = {"qwen3_vl": qwen, "gemma3": gemma3, "gemma4": gemma4}
+FAMILIES = {"qwen3_vl": qwen, "gemma3": gemma3, "gemma4": gemma4, "idefics3": idefics3}
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def refused(tmp_path: Path, family: str = "qwen3_vl", **changes: Any) -> str:
 
 def test_an_unknown_projector_is_refused_with_the_list_of_those_known(tmp_path: Path) -> None:
     message = refused(tmp_path, **{"clip.projector_type": "ldpv2"})
-    assert "'ldpv2'" in message and "gemma3, gemma4v, qwen3vl_merger" in message
+    assert "'ldpv2'" in message and "gemma3, gemma4v, idefics3, qwen3vl_merger" in message
 
 
 def test_a_file_without_a_projector_is_refused(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_cancelled_picture_ends_before_its_next_layer(family: str, tmp_path: P
     tower = load(write(tmp_path / "mmproj.gguf", made), ops)
     cancel.set()
     with pytest.raises(Cancelled):
-        tower.encode(ops, picture(made, (8, 8) if family == "gemma3" else (6, 6)), cancel)
+        tower.encode(ops, picture(made, (8, 8) if family in ("gemma3", "idefics3") else (6, 6)), cancel)
 
 
 def test_a_picture_wider_than_the_known_positions_is_refused(tmp_path: Path) -> None:

@@ -18,12 +18,15 @@ from transformers import (
     Gemma4TextConfig,
     Gemma4VisionConfig,
     Gemma4VisionModel,
+    Idefics3Config,
     Qwen3VLVisionModel,
     SiglipVisionConfig,
     SiglipVisionModel,
 )
 from transformers.models.gemma3.modeling_gemma3 import Gemma3MultiModalProjector
 from transformers.models.gemma4.modeling_gemma4 import Gemma4MultimodalEmbedder
+from transformers.models.idefics3.configuration_idefics3 import Idefics3VisionConfig
+from transformers.models.idefics3.modeling_idefics3 import Idefics3Connector, Idefics3VisionTransformer
 from transformers.models.qwen3_5.configuration_qwen3_5 import Qwen3_5VisionConfig
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5VisionModel
 from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLVisionConfig
@@ -212,6 +215,41 @@ def gemma3(*, side: int = 8, kernel: int = 4, **changes: Any) -> Family:
     modules = nn.ModuleDict({"model": model, "multi_modal_projector": projector})
     patches = Patches(config.patch_size, kernel, HALF, HALF)
     return Family(modules, patches, keys, _mapped(rename, layers), to_file, from_file, truth)
+
+
+def idefics3(*, side: int = 8, scale_factor: int = 2, **changes: Any) -> Family:
+    """`SmolVLMModel` of conversion/smolvlm.py."""
+    shape = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "patch_size": 4,
+    }
+    config = Idefics3VisionConfig(**(shape | {"image_size": side * 4} | changes))
+    whole = Idefics3Config(
+        vision_config=config.to_dict(),
+        text_config={"model_type": "llama", "hidden_size": TEXT_SIZE, "num_attention_heads": 2},
+        scale_factor=scale_factor,
+    )
+    model, connector = Idefics3VisionTransformer(config).eval(), Idefics3Connector(whole).eval()
+    layers = config.num_hidden_layers
+    keys = _keys(
+        config, "idefics3", image_size=config.image_size, heads=config.num_attention_heads, layers=layers, eps=1e-6
+    ) | {"clip.use_gelu": True, "clip.vision.projector.scale_factor": scale_factor}
+
+    def rename(name: str) -> str:
+        return name.replace("model.", "model.vision_model.", 1) if name.startswith("model.") else f"model.{name}"
+
+    def truth(picture: Picture) -> np.ndarray:
+        p, blocks = config.patch_size, side // scale_factor
+        tiled = picture.pixels.reshape(blocks, blocks, scale_factor, scale_factor, 3, p, p)
+        pixels = torch.tensor(tiled.transpose(4, 0, 2, 5, 1, 3, 6).reshape(1, 3, side * p, side * p))
+        return connector(model(pixels).last_hidden_state)[0].numpy()
+
+    modules = nn.ModuleDict({"model": model, "connector": connector})
+    patches = Patches(config.patch_size, scale_factor, HALF, HALF, blockwise=True)
+    return Family(modules, patches, keys, _mapped(rename, layers), _as_it_is, _as_it_was, truth)
 
 
 def gemma4(**changes: Any) -> Family:
