@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from engine.cancel import Cancel
 from engine.formats.index import TensorIndex
 from engine.kernels.ops import Ops, Tensor
 from engine.models.metadata import Metadata
@@ -44,7 +45,7 @@ class Gemma3:
     def prepare(self, image: Pixels, max_patches: int | None = None) -> Picture:
         return self._pictures.prepare(image)
 
-    def encode(self, ops: Ops, picture: Picture) -> Tensor:
-        x = ops.host(self.encoder.run(ops, picture))
+    def encode(self, ops: Ops, picture: Picture, cancel: Cancel | None = None) -> Tensor:
+        x = ops.host(self.encoder.run(ops, picture, cancel))
         tokens = ops.tensor(pooled(x, picture.grid, self.merge))
         return ops.linear(ops.rms_norm(tokens, self.norm, self.encoder.config.eps), self.projection)

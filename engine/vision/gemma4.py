@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from engine.cancel import Cancel
 from engine.errors import ModelFileError, UnsupportedModelError
 from engine.formats.index import TensorIndex
 from engine.kernels.ops import Handle, Ops, Rotary, Tensor
@@ -121,7 +122,7 @@ class Gemma4:
         self.merge, self.hidden_size, self.width = config.merge, config.text_size, config.text_size
         self._pictures = TokenBudget(Patches(config.patch_size, config.merge, *_centred(config)))
         self.embedding = load.matrix("v.patch_embd.weight", config.hidden_size, 3 * config.patch_size**2)
-        rows = index.tensors[POSITIONS].shape[0] if POSITIONS in index.tensors else 2
+        rows = math.prod(index.tensors[POSITIONS].shape[:-1]) if POSITIONS in index.tensors else 2
         if rows % 2:
             raise ModelFileError(
                 f"The vision tower's {POSITIONS} has {rows} rows, where it needs as many for columns as for rows; the "
@@ -138,7 +139,7 @@ class Gemma4:
     def prepare(self, image: Pixels, max_patches: int | None = None) -> Picture:
         return self._pictures.prepare(image, MAX_PATCHES if max_patches is None else max_patches)
 
-    def encode(self, ops: Ops, picture: Picture) -> Tensor:
+    def encode(self, ops: Ops, picture: Picture, cancel: Cancel | None = None) -> Tensor:
         config, n = self.config, len(picture.pixels)
         if max(picture.grid) > self.extent:
             raise UnsupportedModelError(
@@ -154,6 +155,8 @@ class Gemma4:
         by = _turns(axial_rotary(places, config.head_dim, THETA))
         attention = FullAttention(ops, n, config.n_heads, config.head_dim, 1.0)
         for layer in self.layers:
+            if cancel is not None:
+                cancel.check()
             x = layer.add(ops, x, attention, by, n)
         tokens = pooled(ops.host(x), picture.grid, self.merge) * np.float32(math.sqrt(config.hidden_size))
         if self.standard is not None:

@@ -15,14 +15,16 @@ from typing import Final
 from engine import weights
 from engine.cancel import Cancel
 from engine.errors import ModelFileError, UnsupportedModelError
-from engine.formats import open_index
+from engine.formats import checkpoint, open_index
+from engine.formats.huggingface import has_tower
 from engine.formats.index import TensorIndex, TensorInfo
+from engine.formats.recognise import is_folder
 from engine.kernels.ops import Ops
 from engine.memory.meter import Meter, require_free
 from engine.memory.store import WeightStore
 from engine.models.metadata import Metadata
 from engine.types import LoadProgress
-from engine.vision import tower
+from engine.vision import gemma3, tower
 from engine.vision.tower import Tower
 
 ARCHITECTURE: Final = "clip"
@@ -35,12 +37,16 @@ _WORD: Final = re.compile(r"[a-z0-9]+")
 
 
 def find_beside(model: Path) -> Path | None:
-    """The vision tower's file in the folder of a model file; `None` where there is none.
+    """What `read_projector` reads a model's vision tower from; `None` where there is none.
 
+    Of a checkpoint, given as its folder or a file in it, it is the folder. Of a GGUF file it is another in its folder.
     Such a file is named as llama.cpp names it, with "mmproj" in its name and the suffix .gguf. Of several, one whose
     name shares most words with the model's, from the first on, is taken; then by precision: F16, BF16, Q8_0, F32, any
-    other; then by name.
+    other; then by name. Raises ModelFileError for a checkpoint with a damaged config.json.
     """
+    if model.is_dir() or model.suffix.lower() != ".gguf":
+        folder = model if model.is_dir() else model.parent
+        return folder if has_tower(folder) else None
     try:
         names = sorted(entry.name for entry in os.scandir(model.parent) if _is_projector(entry))
     except OSError:
@@ -59,19 +65,21 @@ def find_beside(model: Path) -> Path | None:
 
 
 def read_projector(path: Path) -> TensorIndex:
-    """The index of a vision tower's file, without what belongs to sound.
+    """The index of a vision tower's file, or of a checkpoint's folder, without what belongs to sound.
 
     A convolution's weights are seen as a matrix with a row for each output. Raises ModelFileError for a file that is
     damaged or no vision tower, UnsupportedModelError for one with something in it that the engine does not know.
     """
-    index = open_index(path)
-    metadata = Metadata(index.metadata)
-    if metadata.text("general.architecture", default="") != ARCHITECTURE:
-        raise ModelFileError(f"{path.name} is not a vision tower: choose the file whose name has mmproj in it.")
-    if not metadata.flag("clip.has_vision_encoder", default=True):
-        raise UnsupportedModelError(f"{path.name} has no tower for pictures (clip.has_vision_encoder).")
+    index = checkpoint.read_tower(path) if is_folder(path) else open_index(path)
+    metadata, file = Metadata(index.metadata), index.paths[0].name
+    with tower.naming(file):
+        if metadata.text("general.architecture", default="") != ARCHITECTURE:
+            raise ModelFileError(f"{file} is not a vision tower: choose the file whose name has mmproj in it.")
+        if not metadata.flag("clip.has_vision_encoder", default=True):
+            raise UnsupportedModelError(f"{file} has no tower for pictures (clip.has_vision_encoder).")
+        projector = tower.projector_name(index)
     tensors = {name: _seen(info) for name, info in index.tensors.items() if not name.startswith(SOUND)}
-    if tower.projector_name(index) == "gemma3":
+    if projector == gemma3.NAME:
         # llama.cpp's converter leaves the projection as Transformers multiplies with it, inputs by outputs.
         name = "mm.input_projection.weight"
         if name in tensors:

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from engine.cancel import Cancel
 from engine.errors import ModelFileError
 from engine.formats.index import TensorIndex
 from engine.kernels.ops import Handle, Ops, Rotary, Tensor
@@ -137,7 +138,7 @@ class Qwen3VL:
     def prepare(self, image: Pixels, max_patches: int | None = None) -> Picture:
         return self._pictures.prepare(image, MAX_PATCHES if max_patches is None else max_patches)
 
-    def encode(self, ops: Ops, picture: Picture) -> Tensor:
+    def encode(self, ops: Ops, picture: Picture, cancel: Cancel | None = None) -> Tensor:
         config, n = self.config, len(picture.pixels)
         pixels = ops.tensor(picture.pixels)
         x = self.embedding.run(ops, pixels)
@@ -150,6 +151,8 @@ class Qwen3VL:
         attention = FullAttention(ops, n, config.n_heads, config.head_dim, 1 / math.sqrt(config.head_dim))
         levels = []
         for layer in self.layers:
+            if cancel is not None:
+                cancel.check()
             x = layer.add(ops, x, attention, rotary, config.n_heads, n)
             if layer.merger is not None:
                 levels.append(layer.merger.run(ops, x))

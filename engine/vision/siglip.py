@@ -1,4 +1,4 @@
-"""SigLIP (Zhai et al., arXiv:2303.15343), the encoder of Gemma 3: squares of one size, learned positions.
+"""SigLIP (Zhai et al., arXiv:2303.15343), the encoder of Gemma 3 and Idefics3: squares of a size, learned positions.
 
 Source of the formulas: Transformers, `SiglipVisionTransformer`.
 """
@@ -8,12 +8,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from engine.cancel import Cancel
 from engine.formats.index import TensorIndex
 from engine.kernels.ops import Ops, Tensor
 from engine.models.model import WeightLoader
 from engine.vision.config import VisionConfig
 from engine.vision.encoder import FeedForward, FullAttention, LayerNorm, Linear
 from engine.vision.patches import Picture
+from engine.vision.positions import patch_places
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,13 @@ class Layer:
 
 
 class Siglip:
-    """The encoder without its pooling head: pictures of `image_size` on each side → [patches, hidden_size], normed."""
+    """The encoder without its pooling head: pictures of `image_size` on each side → [patches, hidden_size], normed.
 
-    def __init__(self, config: VisionConfig, index: TensorIndex, load: WeightLoader) -> None:
-        self.config = config
+    Patches come row by row, or with `block` as `patch_places` has them.
+    """
+
+    def __init__(self, config: VisionConfig, index: TensorIndex, load: WeightLoader, block: int = 1) -> None:
+        self.config, self._block = config, block
         self.embedding = Linear.read(load, "v.patch_embd", config.hidden_size, 3 * config.patch_size**2)
         self.patches = (config.image_size // config.patch_size) ** 2
         self.positions = load.matrix("v.position_embd.weight", self.patches, config.hidden_size)
@@ -56,12 +61,15 @@ class Siglip:
         self.layers = tuple(Layer.read(config, load, layer, names) for layer in range(config.n_layers))
         self.norm = LayerNorm.read(load, "v.post_ln", config.hidden_size, config.eps)
 
-    def run(self, ops: Ops, picture: Picture) -> Tensor:
+    def run(self, ops: Ops, picture: Picture, cancel: Cancel | None) -> Tensor:
         config, n = self.config, self.patches
-        learned = ops.embed(self.positions, range(n))
+        row, column = patch_places(picture.grid, self._block).T
+        learned = ops.embed(self.positions, (row * picture.grid[1] + column).tolist())
         x = self.embedding.run(ops, ops.tensor(picture.pixels), learned)
         attention = FullAttention(ops, n, config.n_heads, config.head_dim, 1 / math.sqrt(config.head_dim))
         for layer in self.layers:
+            if cancel is not None:
+                cancel.check()
             x = layer.add(ops, x, attention, n)
         return self.norm.run(ops, x)
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Final, Protocol
 
+from engine.cancel import Cancel
 from engine.errors import ModelFileError, UnsupportedModelError
 from engine.formats.index import TensorIndex
 from engine.kernels.ops import Ops, Tensor
 from engine.models.metadata import Metadata
 from engine.models.model import WeightLoader
-from engine.vision import gemma3, gemma4, qwen3vl
+from engine.vision import gemma3, gemma4, idefics3, qwen3vl
 from engine.vision.images import Pixels
 from engine.vision.patches import Picture
 
@@ -36,9 +38,12 @@ class Tower(Protocol):
         """
         ...
 
-    def encode(self, ops: Ops, picture: Picture) -> Tensor:
+    def encode(self, ops: Ops, picture: Picture, cancel: Cancel | None = None) -> Tensor:
         """[picture.tokens, width]: each token's features, then its DeepStack levels in the order of the text layers
-        that they are added to."""
+        that they are added to.
+
+        A cancelled one raises `Cancelled` before its next layer.
+        """
         ...
 
 
@@ -46,7 +51,12 @@ Projector = Callable[[TensorIndex, WeightLoader], Tower]
 """Makes a tower from a file's index, as `engine.vision.projector` reads it, and its weights."""
 
 PROJECTORS: Final[Mapping[str, Projector]] = MappingProxyType(
-    {gemma3.NAME: gemma3.build, gemma4.NAME: gemma4.build, qwen3vl.NAME: qwen3vl.build}
+    {
+        gemma3.NAME: gemma3.build,
+        gemma4.NAME: gemma4.build,
+        idefics3.NAME: idefics3.build,
+        qwen3vl.NAME: qwen3vl.build,
+    }
 )
 
 
@@ -68,15 +78,33 @@ def projector_name(index: TensorIndex) -> str:
     return name
 
 
+def require_fit(tower: Tower, file: str, model: str, hidden_size: int, levels: int = 0) -> None:
+    """Raise ModelFileError where the tower of `file` was made for a text model of another width than `model` has, or of
+    another number of DeepStack levels."""
+    own_levels = tower.width // tower.hidden_size - 1
+    if (tower.hidden_size, own_levels) == (hidden_size, levels):
+        return
+    what = f"a text model of width {tower.hidden_size}, but {model} has {hidden_size}"
+    if tower.hidden_size == hidden_size:
+        what = f"a text model with {own_levels} DeepStack levels, but {model} has {levels}"
+    raise ModelFileError(f"{file} was made for {what}: choose the mmproj file that was published with the model.")
+
+
 def build(index: TensorIndex, load: WeightLoader) -> Tower:
     """The tower that a file describes, its weights taken from `load`.
 
     Raises UnsupportedModelError for a projector or a variant that is not known, ModelFileError for metadata that cannot
     be true or a tensor that does not fit it; each names the file.
     """
-    file = index.paths[0].name
-    try:
+    with naming(index.paths[0].name):
         return PROJECTORS[projector_name(index)](index, load)
+
+
+@contextmanager
+def naming(file: str) -> Iterator[None]:
+    """Give errors about metadata the name of the file that it is from."""
+    try:
+        yield
     except (ModelFileError, UnsupportedModelError) as error:
         if file in str(error):
             raise

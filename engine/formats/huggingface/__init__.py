@@ -5,5 +5,6 @@ So `engine.models` and `engine.text` read one kind of metadata, and both forms o
 
 from engine.formats.huggingface.configuration import Configuration
 from engine.formats.huggingface.translate import translate
+from engine.formats.huggingface.vision import has_tower, translate_tower
 
-__all__ = ["Configuration", "translate"]
+__all__ = ["Configuration", "has_tower", "translate", "translate_tower"]

@@ -12,7 +12,7 @@ from engine.buffers import ALIGNMENT
 from engine.cancel import Cancel, Cancelled
 from engine.errors import ModelFileError
 from engine.formats import open_index
-from engine.formats.index import TensorIndex
+from engine.formats.index import TensorIndex, TensorInfo
 from engine.kernels.ops import Handle, Ops, Weight
 from engine.kernels.plain import PlainOps
 from engine.memory import store as store_module
@@ -77,6 +77,17 @@ def test_parts_of_a_tensor_share_its_bytes_which_are_read_once(
     assert store.bytes_read == meter.use().weights == index.tensors["output.weight"].nbytes
     with pytest.raises(ModelFileError, match=r"output\.weight .* has the shape"):
         store.parts("output.weight", (100, 161), HIDDEN)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=str)
+def test_a_matrix_that_lies_by_columns_is_brought_into_rows(dtype: type[np.floating], tmp_path: Path) -> None:
+    values = np.arange(15, dtype=dtype).reshape(5, 3)
+    (tmp_path / "matrix").write_bytes(values.tobytes())
+    encoding = {np.float32: "F32", np.float16: "F16"}[dtype]
+    info = TensorInfo("w", (3, 5), encoding, tmp_path / "matrix", 0, values.nbytes, transposed=True)
+    with closing(WeightStore(TensorIndex((info.path,), {}, {"w": info}), PlainOps(), Meter())) as store:
+        data = store.matrix("w", 3, 5).weight.data
+    np.testing.assert_array_equal(data.view(dtype), values.T)
 
 
 def test_a_tensor_asked_for_twice_is_read_once(index: TensorIndex, open_store: Callable[..., WeightStore]) -> None:

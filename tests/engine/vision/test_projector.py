@@ -9,14 +9,16 @@ import gguf
 import numpy as np
 import pytest
 
+from engine.cancel import Cancel, Cancelled
 from engine.errors import ModelFileError, UnsupportedModelError
 from engine.kernels.plain import PlainOps
 from engine.kernels.reference import ReferenceOps
 from engine.vision.projector import find_beside, read_projector
-from tests.engine.vision.towers import fill, gemma3, gemma4, load, picture, qwen, write
+from engine.vision.tower import require_fit
+from tests.engine.vision.towers import fill, gemma3, gemma4, idefics3, load, picture, qwen, write
 from tests.tiny import tiny, write_gguf
 
-FAMILIES = {"qwen3_vl": qwen, "gemma3": gemma3, "gemma4": gemma4}
+FAMILIES = {"qwen3_vl": qwen, "gemma3": gemma3, "gemma4": gemma4, "idefics3": idefics3}
 
 
 @pytest.mark.parametrize(
@@ -66,7 +68,7 @@ def refused(tmp_path: Path, family: str = "qwen3_vl", **changes: Any) -> str:
 
 def test_an_unknown_projector_is_refused_with_the_list_of_those_known(tmp_path: Path) -> None:
     message = refused(tmp_path, **{"clip.projector_type": "ldpv2"})
-    assert "'ldpv2'" in message and "gemma3, gemma4v, qwen3vl_merger" in message
+    assert "'ldpv2'" in message and "gemma3, gemma4v, idefics3, qwen3vl_merger" in message
 
 
 def test_a_file_without_a_projector_is_refused(tmp_path: Path) -> None:
@@ -75,6 +77,7 @@ def test_a_file_without_a_projector_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_for_sound_alone_is_refused(tmp_path: Path) -> None:
     assert "has_vision_encoder" in refused(tmp_path, **{"clip.has_vision_encoder": False})
+    assert "has_vision_encoder" in refused(tmp_path, **{"clip.has_vision_encoder": "yes"})
 
 
 def test_a_language_model_is_refused(tmp_path: Path) -> None:
@@ -132,18 +135,10 @@ def test_layers_that_are_not_counted_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_packed_projection_that_lies_by_columns_is_refused(tmp_path: Path) -> None:
-    family = gemma3()
-    path = tmp_path / "mmproj.gguf"
-    write(path, family)
-    reader = gguf.GGUFReader(path)
     writer = gguf.GGUFWriter(tmp_path / "packed.gguf", "clip")
-    for key, value in family.keys.items():
-        if isinstance(value, str):
-            writer.add_string(key, value)
-    for tensor in reader.tensors:
-        if tensor.name == "mm.input_projection.weight":
-            packed = gguf.quantize(np.zeros((32, 64), np.float32), gguf.GGMLQuantizationType.Q8_0)
-            writer.add_tensor(tensor.name, packed, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
+    writer.add_string("clip.projector_type", "gemma3")
+    kind = gguf.GGMLQuantizationType.Q8_0
+    writer.add_tensor("mm.input_projection.weight", gguf.quantize(np.zeros((32, 64), np.float32), kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -155,30 +150,32 @@ def test_a_packed_projection_that_lies_by_columns_is_refused(tmp_path: Path) -> 
 def test_what_belongs_to_sound_is_left_on_disk(tmp_path: Path) -> None:
     family = gemma4()
     fill(family.modules)
-    path = write(tmp_path / "mmproj.gguf", family)
-    reader = gguf.GGUFReader(path)
-    both = gguf.GGUFWriter(tmp_path / "both.gguf", "clip")
-    for key, value in family.keys.items():
-        if isinstance(value, list):
-            both.add_array(key, value)
-        else:
-            add = {bool: both.add_bool, int: both.add_uint32, float: both.add_float32, str: both.add_string}
-            add[type(value)](key, value)
-    both.add_string("clip.audio.projector_type", "gemma4a")
-    for tensor in reader.tensors:
-        both.add_tensor(tensor.name, tensor.data)
-    for name in ("a.blk.0.attn_q.weight", "mm.a.fc.weight"):
-        both.add_tensor(name, np.zeros((4, 4), np.float32))
-    both.write_header_to_file()
-    both.write_kv_data_to_file()
-    both.write_tensors_to_file()
-    both.close()
+    sound = {name: np.zeros((4, 4), np.float32) for name in ("a.blk.0.attn_q.weight", "mm.a.fc.weight")}
+    pictures = write(tmp_path / "mmproj.gguf", family)
+    both = write(tmp_path / "both.gguf", family, more=sound, **{"clip.audio.projector_type": "gemma4a"})
+    assert read_projector(both).tensors.keys() == read_projector(pictures).tensors.keys()
     seen, outputs = picture(family, (3, 6)), []
-    for file in (path, tmp_path / "both.gguf"):
-        assert not any(name.startswith(("a.", "mm.a.")) for name in read_projector(file).tensors)
+    for file in (pictures, both):
         ops = ReferenceOps()
         outputs.append(np.array(ops.host(load(file, ops).encode(ops, seen))))
     assert np.array_equal(*outputs)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_tensor_without_a_use_is_refused(family: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "mmproj.gguf", FAMILIES[family](), more={"v.blk.0.ls1.weight": np.ones(32, np.float32)})
+    with pytest.raises(ModelFileError, match=r"mmproj\.gguf holds v\.blk\.0\.ls1\.weight"):
+        load(path, PlainOps())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_cancelled_picture_ends_before_its_next_layer(family: str, tmp_path: Path) -> None:
+    made = FAMILIES[family]()
+    ops, cancel = PlainOps(), Cancel()
+    tower = load(write(tmp_path / "mmproj.gguf", made), ops)
+    cancel.set()
+    with pytest.raises(Cancelled):
+        tower.encode(ops, picture(made, (8, 8) if family in ("gemma3", "idefics3") else (6, 6)), cancel)
 
 
 def test_a_picture_wider_than_the_known_positions_is_refused(tmp_path: Path) -> None:
@@ -187,3 +184,14 @@ def test_a_picture_wider_than_the_known_positions_is_refused(tmp_path: Path) -> 
     tower = load(write(tmp_path / "mmproj.gguf", family), ops)
     with pytest.raises(UnsupportedModelError, match="9 patches along a side"):
         tower.encode(ops, picture(family, (3, 9)))
+
+
+def test_a_tower_for_another_model_is_refused_and_both_are_named(tmp_path: Path) -> None:
+    tower = load(write(tmp_path / "mmproj.gguf", qwen()), PlainOps())
+    require_fit(tower, "mmproj.gguf", "model.gguf", 40, levels=2)
+    with pytest.raises(
+        ModelFileError, match=r"^mmproj\.gguf was made for a text model of width 40, but m\.gguf has 48:"
+    ):
+        require_fit(tower, "mmproj.gguf", "m.gguf", 48, levels=2)
+    with pytest.raises(ModelFileError, match=r"with 2 DeepStack levels, but m\.gguf has 0:"):
+        require_fit(tower, "mmproj.gguf", "m.gguf", 40)

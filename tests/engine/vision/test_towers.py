@@ -19,7 +19,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 from engine.kernels.reference import ReferenceOps
 from engine.vision import encoder
 from tests.engine.devices import CONTRACT, DEVICES
-from tests.engine.vision.towers import HALF, Family, fill, gemma3, gemma4, load, picture, qwen, write
+from tests.engine.vision.towers import HALF, Family, fill, gemma3, gemma4, idefics3, load, picture, qwen, write
 
 Grid = tuple[int, int]
 QWEN_GRIDS: list[Grid] = [(2, 2), (4, 4), (6, 10), (14, 2), (2, 18), (5 * 2, 5 * 2)]
@@ -34,6 +34,8 @@ CASES: dict[str, tuple[Callable[[], Family], list[Grid]]] = {
     "gemma3": (gemma3, [(8, 8)]),
     "gemma3, one token": (lambda: gemma3(side=4), [(4, 4)]),
     "gemma3, pooling two": (lambda: gemma3(side=6, kernel=2, num_hidden_layers=1), [(6, 6)]),
+    "idefics3": (idefics3, [(8, 8)]),
+    "idefics3, merging four": (lambda: idefics3(side=12, scale_factor=4), [(12, 12)]),
     "gemma4": (gemma4, GEMMA4_GRIDS),
     "gemma4, clipped": (lambda: gemma4(use_clipped_linears=True), [(6, 9)]),
     "gemma4, standardised": (lambda: gemma4(standardize=True), [(6, 9)]),

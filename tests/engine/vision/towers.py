@@ -18,12 +18,15 @@ from transformers import (
     Gemma4TextConfig,
     Gemma4VisionConfig,
     Gemma4VisionModel,
+    Idefics3Config,
     Qwen3VLVisionModel,
     SiglipVisionConfig,
     SiglipVisionModel,
 )
 from transformers.models.gemma3.modeling_gemma3 import Gemma3MultiModalProjector
 from transformers.models.gemma4.modeling_gemma4 import Gemma4MultimodalEmbedder
+from transformers.models.idefics3.configuration_idefics3 import Idefics3VisionConfig
+from transformers.models.idefics3.modeling_idefics3 import Idefics3Connector, Idefics3VisionTransformer
 from transformers.models.qwen3_5.configuration_qwen3_5 import Qwen3_5VisionConfig
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5VisionModel
 from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLVisionConfig
@@ -214,6 +217,41 @@ def gemma3(*, side: int = 8, kernel: int = 4, **changes: Any) -> Family:
     return Family(modules, patches, keys, _mapped(rename, layers), to_file, from_file, truth)
 
 
+def idefics3(*, side: int = 8, scale_factor: int = 2, **changes: Any) -> Family:
+    """`SmolVLMModel` of conversion/smolvlm.py."""
+    shape = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "patch_size": 4,
+    }
+    config = Idefics3VisionConfig(**(shape | {"image_size": side * 4} | changes))
+    whole = Idefics3Config(
+        vision_config=config.to_dict(),
+        text_config={"model_type": "llama", "hidden_size": TEXT_SIZE, "num_attention_heads": 2},
+        scale_factor=scale_factor,
+    )
+    model, connector = Idefics3VisionTransformer(config).eval(), Idefics3Connector(whole).eval()
+    layers = config.num_hidden_layers
+    keys = _keys(
+        config, "idefics3", image_size=config.image_size, heads=config.num_attention_heads, layers=layers, eps=1e-6
+    ) | {"clip.use_gelu": True, "clip.vision.projector.scale_factor": scale_factor}
+
+    def rename(name: str) -> str:
+        return name.replace("model.", "model.vision_model.", 1) if name.startswith("model.") else f"model.{name}"
+
+    def truth(picture: Picture) -> np.ndarray:
+        p, blocks = config.patch_size, side // scale_factor
+        tiled = picture.pixels.reshape(blocks, blocks, scale_factor, scale_factor, 3, p, p)
+        pixels = torch.tensor(tiled.transpose(4, 0, 2, 5, 1, 3, 6).reshape(1, 3, side * p, side * p))
+        return connector(model(pixels).last_hidden_state)[0].numpy()
+
+    modules = nn.ModuleDict({"model": model, "connector": connector})
+    patches = Patches(config.patch_size, scale_factor, HALF, HALF, blockwise=True)
+    return Family(modules, patches, keys, _mapped(rename, layers), _as_it_is, _as_it_was, truth)
+
+
 def gemma4(**changes: Any) -> Family:
     """`Gemma4VisionAudioModel` of conversion/gemma.py. It names the projector for pictures alone, and no activation."""
     shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -259,11 +297,13 @@ def gemma4(**changes: Any) -> Family:
     return Family(modules, patches, keys, _mapped(rename, layers), to_file, from_file, truth)
 
 
-def write(path: Path, family: Family, encoding: str = "F32", **changes: Any) -> Path:
+def write(
+    path: Path, family: Family, encoding: str = "F32", more: dict[str, np.ndarray] | None = None, **changes: Any
+) -> Path:
     """Write the tower with its matrices in `encoding`, and give it the rounded weights that the file now holds.
 
-    Tables of positions stay F32 and so do convolutions, unless all is F16; the projection of Gemma 3 is F16 at least
-    (`tensor_force_quant`). `changes` replace keys; `...` leaves one out.
+    Tables of positions stay F32 and so do convolutions, unless all is F16 (`tensor_force_quant`); rows of no whole
+    blocks are F16 in place of Q8_0. `changes` replace keys; `...` leaves one out. `more` are further tensors.
     """
     writer = GGUFWriter(path, "clip")
     for key, value in (family.keys | changes).items():
@@ -283,6 +323,8 @@ def write(path: Path, family: Family, encoding: str = "F32", **changes: Any) -> 
                 writer.add_tensor(file_name, packed, raw_dtype=kind)
                 rounded.append(gguf.dequantize(packed, kind).astype(np.float32).reshape(part.shape))
             values.copy_(torch.tensor(family.from_file(name, rounded)).reshape(values.shape))
+    for name, part in (more or {}).items():
+        writer.add_tensor(name, part)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
