@@ -13,7 +13,7 @@ from engine import weights
 from engine.buffers import ALIGNMENT, in_large_pages
 from engine.cancel import Cancel
 from engine.errors import BudgetError, ModelFileError
-from engine.formats.index import TensorIndex, TensorInfo
+from engine.formats.index import Span, TensorIndex, TensorInfo
 from engine.kernels.ops import Handle, Ops, Stack, Weight
 from engine.memory.meter import Meter
 from engine.memory.reader import ModelFile
@@ -183,25 +183,31 @@ class WeightStore:
         return self._room[start : start + nbytes]
 
     def _read(self, info: TensorInfo) -> npt.NDArray[np.uint8]:
-        file = self._files.get(info.path)
-        if file is None:
-            file = self._files[info.path] = ModelFile(info.path)
         data = self._place(info.nbytes)
+        at = 0
+        for span in info.spans:
+            self._read_span(span, data[at : at + span.nbytes], info)
+            at += span.nbytes
+        if info.transposed:
+            _transpose(data, info)
+        self._meter.add("weights", info.nbytes)
+        return data
+
+    def _read_span(self, span: Span, into: npt.NDArray[np.uint8], info: TensorInfo) -> None:
+        file = self._files.get(span.path)
+        if file is None:
+            file = self._files[span.path] = ModelFile(span.path)
         whole_heads = max(PIECE // info.head_bytes, 1) * info.head_bytes
-        for start in range(0, info.nbytes, whole_heads):
+        for start in range(0, span.nbytes, whole_heads):
             if self._cancel is not None:
                 self._cancel.check()
-            piece = data[start : start + whole_heads]
-            file.read(piece, info.offset + start, info.name)
+            piece = into[start : start + whole_heads]
+            file.read(piece, span.offset + start, info.name)
             if info.split_heads:
                 _join_heads(piece, info)
             self.bytes_read += piece.size
             if self._progress is not None:
                 self._progress(LoadProgress("Reading weights", self.bytes_read, self.total))
-        if info.transposed:
-            _transpose(data, info)
-        self._meter.add("weights", info.nbytes)
-        return data
 
 
 def _join_heads(piece: npt.NDArray[np.uint8], info: TensorInfo) -> None:

@@ -53,6 +53,7 @@ def reply(
 ) -> tuple[list[object], Finished]:
     form = ReplyForm(tokenizer.channels, tokenizer.calls, types)
     prompt, ids = (tokenizer.encode(part, parse_special=True, add_bos=False) for part in ("<|turn|>", text))
-    events = list(generate(Writes(make_forward(capacity=256), ids), tokenizer, prompt, settings, chunk=8, form=form))
+    forward = Writes(make_forward(capacity=256), ids)
+    events = list(generate(forward, tokenizer, Prompt.of(prompt), settings, chunk=8, form=form))
     assert isinstance(events[-1], Finished)
     return joined([event for event in events[:-1] if not isinstance(event, PrefillProgress)]), events[-1]
