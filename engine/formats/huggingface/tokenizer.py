@@ -41,9 +41,7 @@ def tokenizer_metadata(folder: Path, config: Fields, rows: int) -> dict[str, obj
         keys["merges"] = merges
         keys["pre"] = byte_level_name(tokenizer, whole_words=model.flag("ignore_merges", False))
     elif model.flag("byte_fallback", False) and not model.flag("ignore_merges", False):
-        keys["model"] = "llama"
         keys["add_space_prefix"] = space_prefix(tokenizer)
-        keys["scores"] = _scores(tokens, merges)
         _mark_sentencepiece(tokens, types, model.get("unk_token"))
     else:
         raise UnsupportedModelError(
@@ -51,6 +49,13 @@ def tokenizer_metadata(folder: Path, config: Fields, rows: int) -> dict[str, obj
             "kinds are not known here."
         )
     keys |= special_tokens(folder, config, tokenizer, {token: number for number, token in enumerate(tokens)})
+    if "model" not in keys:
+        # Of the two kinds of GGUF that write blanks as U+2581, one joins by the file's own list, as the library does,
+        # but always begins a text with bos; the other joins by scores, which tell the order of the list's results.
+        in_order = keys["add_bos_token"] and not keys["add_space_prefix"]
+        keys |= (
+            {"model": "gemma4", "merges": merges} if in_order else {"model": "llama", "scores": _scores(tokens, merges)}
+        )
     template = keys.pop("chat_template", None)
     whole: dict[str, object] = {PREFIX + key: value for key, value in keys.items()}
     return whole if template is None else whole | {"tokenizer.chat_template": template}
@@ -161,6 +166,8 @@ def _mark_sentencepiece(tokens: list[str], types: list[int], unknown: object) ->
             types[number] = TokenType.UNKNOWN
         elif types[number] == TokenType.NORMAL and _BYTE.fullmatch(token):
             types[number] = TokenType.BYTE
+        elif types[number] == TokenType.USER_DEFINED and not token.strip(BLANK):
+            types[number] = TokenType.NORMAL  # found in no text, whose blanks are blanks: merges lead to it alone
         elif types[number] == TokenType.USER_DEFINED:
             tokens[number] = token.replace(BLANK, " ")
 
