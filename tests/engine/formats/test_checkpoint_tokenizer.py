@@ -107,6 +107,23 @@ def test_gemma_is_encoded_and_decoded_as_by_the_library(form: str, folder: Path)
         assert ours.encode(text, parse_special=False, add_bos=False) == ids, text
 
 
+def test_phi_3_swallows_the_blanks_after_its_special_tokens(folder: Path) -> None:
+    judge, _ = families.sentencepiece("Phi-3")
+    write_tokenizer(folder, judge, bos_token="<s>", eos_token="<|im_end|>")
+    with pytest.raises(UnsupportedModelError, match="surroundings"):
+        read(folder)
+    config = Fields({"model_type": "phi3"}, "config.json")
+    metadata = tokenizer_metadata(folder, config, 2000) | {"general.architecture": "phi3"}
+    ours = Tokenizer.from_metadata(metadata)
+    for text in (*families.fuzzed(300, 7), *fuzzed(300)):
+        judge.encode_special_tokens = False
+        ids = judge.encode(text, add_special_tokens=False).ids
+        assert ours.encode(text, parse_special=True, add_bos=False) == ids, text
+        judge.encode_special_tokens = True
+        ids = judge.encode(text, add_special_tokens=False).ids
+        assert ours.encode(text, parse_special=False, add_bos=False) == ids, text
+
+
 def test_merges_written_as_text_are_read_too(folder: Path) -> None:
     judge = byte_level("qwen2")
     write_tokenizer(folder, judge)
