@@ -62,7 +62,7 @@ SPLIT: Final = "tokenizer.huggingface.split"
 
 _MODELS: Final = ("gpt2", "llama", "gemma4")
 
-_KEEPS_BLANKS: Final = frozenset({"<unk>", "<s>", "<|endoftext|>"})
+KEEPS_BLANKS: Final = frozenset({"<unk>", "<s>", "<|endoftext|>"})
 """The special tokens of Phi 3 that do not swallow the blanks after them (`rstrip` in its tokenizer.json, which a GGUF
 file does not carry)."""
 
@@ -118,7 +118,7 @@ class Tokenizer:
         user_defined = of_type.get(TokenType.USER_DEFINED, {})
         self.n_control = len(control)
         self.eos_ids = frozenset({*ends, *_ends_of_turn(control)})
-        swallowing = (token_id for text, token_id in control.items() if text not in _KEEPS_BLANKS)
+        swallowing = (token_id for text, token_id in control.items() if text not in KEEPS_BLANKS)
         self._swallowing = frozenset(swallowing if swallow_blanks else ())
         self._never_text_ids, self._user_defined_ids = never_text, user_defined
         self._never_text = SpecialTokens(never_text)

@@ -8,6 +8,7 @@ import pytest
 
 from engine.decode.forward import Forward
 from engine.decode.generate import generate
+from engine.decode.prompt import Prompt
 from engine.formats.index import TensorIndex
 from engine.text import ReplyForm, Tokenizer
 from engine.text.tools import parameter_types, tool_form

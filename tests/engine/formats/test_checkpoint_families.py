@@ -91,7 +91,7 @@ def test_half_precision_agrees_with_transformers(family: str, encoding: str, dty
 
 def seeing(family: str) -> PreTrainedModel:
     """A tiny model that sees, and whose text part is the tiny one of its family."""
-    text = tiny(family, **ENDS, num_hidden_layers=2)
+    text = tiny(family, **ENDS, tie_word_embeddings=True)
     vision = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
     inner = text.config.to_dict() | {"pad_token_id": 0}
     model: PreTrainedModel
