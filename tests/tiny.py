@@ -132,7 +132,7 @@ def write_gguf(
         writer.add_num_deepstack_layers(len(model.config.vision_config.deepstack_visual_indexes))
     if architecture_of(config) in HYBRID:
         _write_hybrid(writer, config)
-    _write_rotary(writer, model)
+    write_rotary(writer, model)
     with torch.no_grad():
         for name, values in model.named_parameters():
             if ".visual." in name:
@@ -170,7 +170,7 @@ def _write_hybrid(writer: GGUFWriter, config: PreTrainedConfig) -> None:
     writer.add_rope_dimension_sections([11, 11, 10, 0])
 
 
-def _write_rotary(writer: GGUFWriter, model: PreTrainedModel) -> None:
+def write_rotary(writer: GGUFWriter, model: PreTrainedModel) -> None:
     """Keys and tensors of rotary positions, as `set_gguf_parameters` and `generate_extra_tensors` of the converter."""
     writes, config = {}, model.config.get_text_config()
     # Gemma 3 scales the turning of its global layers; the base of the local ones is not written.
