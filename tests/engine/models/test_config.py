@@ -195,6 +195,14 @@ def test_a_variant_that_is_not_known_is_refused_by_name(key: str, value: object,
         ("gemma3", "attention.sliding_window", "512"),
         ("gemma3", "final_logit_softcapping", -30.0),
         ("gemma3", "rope.freq_base_swa", 0.0),
+        ("qwen35", "ssm.conv_kernel", 17),
+        ("qwen35", "ssm.state_size", 0),
+        ("qwen35", "ssm.inner_size", 66),
+        ("qwen35", "ssm.time_step_rank", 3),
+        ("qwen35", "ssm.group_count", 2**13),
+        ("qwen35", "full_attention_interval", 0),
+        ("qwen35", "attention.recurrent_layers", [True, True, False]),
+        ("qwen35", "nextn_predict_layers", 4),
     ],
 )
 def test_a_number_of_one_family_that_cannot_be_true_is_named(
@@ -281,7 +289,10 @@ def test_metadata_without_an_architecture_is_refused() -> None:
 def test_a_tensor_that_the_metadata_contradicts_is_named(
     index: TensorIndex, changes: dict[str, object], tensor: str
 ) -> None:
-    if tensor not in index.tensors and tensor != "blk.2.attn_norm.weight":
+    if "blk.0.ssm_a" in index.tensors:  # the last of four layers is the one that attends
+        tensor = tensor.replace("blk.2", "blk.4").replace("blk.0.attn", "blk.3.attn")
+        changes = changes | {"block_count": 5} if "block_count" in changes else changes
+    elif tensor not in index.tensors and tensor != "blk.2.attn_norm.weight":
         tensor = re.sub("attn_[qkv]", "attn_qkv", tensor).replace("ffn_gate", "ffn_up")  # they are fused
     with pytest.raises(ModelFileError, match=tensor):
         build(index, changes)
@@ -305,7 +316,9 @@ def test_a_tensor_of_another_shape_is_named(index: TensorIndex) -> None:
     ["blk.1.attn_qkv.weight", "blk.0.attn_q.scale", "blk.1.ffn_down.scale", "blk.0.ffn_gate.bias"],
 )
 def test_a_tensor_that_would_change_the_answer_is_refused_rather_than_left_out(index: TensorIndex, tensor: str) -> None:
-    if "blk.0.attn_q.weight" not in index.tensors:
+    if "blk.0.ssm_a" in index.tensors:
+        tensor = tensor.replace("attn_qkv.weight", "attn_qkv.scale").replace("blk.0.attn_q.", "blk.3.attn_q.")
+    elif "blk.0.attn_q.weight" not in index.tensors:
         tensor = {"blk.1.attn_qkv.weight": "blk.1.attn_qkv.bias", "blk.0.attn_q.scale": "blk.0.ffn_up.scale"}.get(
             tensor, tensor
         )
@@ -319,7 +332,8 @@ def test_a_long_context_claimed_by_the_file_costs_only_what_is_asked_for(index: 
     model = build(index, {"context_length": 2**31}, context=8)
     assert model.context_length == 8
     tables = [table for table in model.rotary if table is not None]
-    assert tables and all(table.cos.shape == table.sin.shape == (8, 8) for table in tables)
+    shape = 8, model.config.rotary_dim // 2
+    assert tables and all(table.cos.shape == table.sin.shape == shape for table in tables)
 
 
 def test_the_context_is_at_most_what_the_file_claims(index: TensorIndex) -> None:
