@@ -25,11 +25,15 @@ def read_state(keys: Metadata) -> StateSpec:
     n_heads = keys.integer("ssm.time_step_rank", high=MAX_HEADS)
     key_dim = keys.integer("ssm.state_size", high=MAX_HEAD_DIM)
     values = keys.integer("ssm.inner_size", high=MAX_WIDTH)
-    if n_heads % n_key_heads or values % n_heads:
-        raise ModelFileError(
-            f"The model file's {keys.whole('ssm.inner_size')} {values} cannot be split among {n_heads} value heads, or "
-            f"these not shared among {n_key_heads} key heads; the file is damaged, fetch it again."
-        )
+    for total, key, among, by in (
+        (n_heads, "ssm.time_step_rank", n_key_heads, "ssm.group_count"),
+        (values, "ssm.inner_size", n_heads, "ssm.time_step_rank"),
+    ):
+        if total % among:
+            raise ModelFileError(
+                f"The model file's {keys.whole(key)} {total} cannot be split evenly among {among} "
+                f"({keys.whole(by)}); the file is damaged, fetch it again."
+            )
     return StateSpec(
         channels=2 * n_key_heads * key_dim + values,
         taps=keys.integer("ssm.conv_kernel", high=MAX_TAPS),

@@ -210,6 +210,14 @@ def test_a_variant_that_is_not_known_is_refused_by_name(key: str, value: object,
         ("gemma4", "rope.dimension_count_swa", 7),
         ("gemma4", "embedding_length_per_layer_input", -1),
         ("gemma4", "feed_forward_length", [96.0, 96]),
+        ("qwen35", "ssm.conv_kernel", 17),
+        ("qwen35", "ssm.state_size", 0),
+        ("qwen35", "ssm.inner_size", 66),
+        ("qwen35", "ssm.time_step_rank", 3),
+        ("qwen35", "ssm.group_count", 2**13),
+        ("qwen35", "full_attention_interval", 0),
+        ("qwen35", "attention.recurrent_layers", [True, True, False]),
+        ("qwen35", "nextn_predict_layers", 4),
     ],
 )
 def test_a_number_of_one_family_that_cannot_be_true_is_named(
@@ -300,6 +308,9 @@ def test_a_tensor_that_the_metadata_contradicts_is_named(
         tensor = {"blk.2.attn_norm.weight": "sliding_window_pattern", "blk.0.attn_v.weight": "value_length"}.get(
             tensor, tensor
         )
+    elif "blk.0.ssm_a" in index.tensors:  # the last of four layers is the one that attends
+        tensor = tensor.replace("blk.2", "blk.4").replace("blk.0.attn", "blk.3.attn")
+        changes = changes | {"block_count": 5} if "block_count" in changes else changes
     elif tensor not in index.tensors and tensor != "blk.2.attn_norm.weight":
         tensor = re.sub("attn_[qkv]", "attn_qkv", tensor).replace("ffn_gate", "ffn_up")  # they are fused
     with pytest.raises(ModelFileError, match=tensor):
@@ -327,7 +338,9 @@ def test_a_tensor_of_another_shape_is_named(index: TensorIndex) -> None:
     ["blk.1.attn_qkv.weight", "blk.0.attn_q.scale", "blk.1.ffn_down.scale", "blk.0.ffn_gate.bias"],
 )
 def test_a_tensor_that_would_change_the_answer_is_refused_rather_than_left_out(index: TensorIndex, tensor: str) -> None:
-    if "blk.0.attn_q.weight" not in index.tensors:
+    if "blk.0.ssm_a" in index.tensors:
+        tensor = tensor.replace("attn_qkv.weight", "attn_qkv.scale").replace("blk.0.attn_q.", "blk.3.attn_q.")
+    elif "blk.0.attn_q.weight" not in index.tensors:
         tensor = {"blk.1.attn_qkv.weight": "blk.1.attn_qkv.bias", "blk.0.attn_q.scale": "blk.0.ffn_up.scale"}.get(
             tensor, tensor
         )

@@ -5,8 +5,12 @@ from __future__ import annotations
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
+from gguf import GGUFWriter
 
+from engine import describe
+from engine.formats.gguf import read
 from tests.engine.devices import CONTRACT, DEVICES
 from tests.engine.models.judge import ENCODINGS, check, transformers_logits
 from tests.tiny import tiny, write_gguf
@@ -44,3 +48,24 @@ def test_every_encoding_agrees_with_transformers(encoding: str, device: str, tmp
     model = tiny("qwen35")
     write_gguf(tmp_path / "tiny.gguf", model, encoding)
     check(tmp_path / "tiny.gguf", transformers_logits(model), device, "f16")
+
+
+def test_blocks_that_only_draft_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """llama.cpp's converter counts them in `block_count` and puts them last (`_QwenMtpMixin`)."""
+    model = tiny("qwen35")
+    write_gguf(tmp_path / "plain.gguf", model, "Q8_0")
+    count = GGUFWriter.add_block_count
+
+    def with_drafting(writer: GGUFWriter, blocks: int) -> None:
+        count(writer, blocks + 1)
+        writer.add_nextn_predict_layers(1)
+        writer.add_tensor(f"blk.{blocks}.nextn.eh_proj.weight", np.ones((64, 128), np.float32))
+        writer.add_tensor(f"blk.{blocks}.attn_norm.weight", np.ones(64, np.float32))
+
+    monkeypatch.setattr(GGUFWriter, "add_block_count", with_drafting)
+    write_gguf(tmp_path / "drafting.gguf", model, "Q8_0")
+    plain, drafting = (read(tmp_path / f"{name}.gguf") for name in ("plain", "drafting"))
+    assert drafting.metadata["qwen35.block_count"] == 5
+    assert drafting.tensors.keys() == plain.tensors.keys()
+    assert describe(tmp_path / "drafting.gguf").layers == 4
+    check(tmp_path / "drafting.gguf", transformers_logits(model), "native", "f32")
