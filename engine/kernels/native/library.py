@@ -76,7 +76,7 @@ SIGNATURES = {
     "ms_splice": "piiipiiiip",
     "ms_route": "ppiiiiiiiifpp",
     "ms_experts": "pppiiippppppp",
-    "ms_head_linears": "pipp",
+    "ms_head_linears": "pipip",
 }
 """Types of the arguments after the pool, by letter: pointer, integer, float. All of these return a status.
 

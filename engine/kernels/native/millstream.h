@@ -119,8 +119,9 @@ MS_API int ms_experts(ms_pool *pool, const float *x, const int32_t *ids, const f
                       const ms_stack *gate, const ms_stack *up, const ms_stack *down, const float *gate_bias, const float *up_bias,
                       const float *down_bias, float *out);
 
-/* out[n, count * rows]: run h of x[n, count * columns] @ matrix h of the stack, transposed. */
-MS_API int ms_head_linears(ms_pool *pool, const float *x, int64_t n, const ms_stack *stack, float *out);
+/* out[n, count * rows]: run h of x[n, count * columns] @ the transpose of matrix h. With `transposed`, whose matrices lie transposed
+ * in the file, out[n, count * columns]: run h of x[n, count * rows] @ matrix h. */
+MS_API int ms_head_linears(ms_pool *pool, const float *x, int64_t n, const ms_stack *stack, int64_t transposed, float *out);
 
 /* A recorded call of one of the functions above: its pointers, integers and floats in the order of its arguments. */
 typedef enum {
