@@ -207,8 +207,11 @@ class Ops(Protocol):
         """Several `linear` of the same x in one call."""
         ...
 
-    def head_linears(self, x: Tensor, weight: Handle) -> Tensor:
-        """Each run of a row by the matrix of its own head: [n, heads · a], a stack [heads, b, a] → [n, heads · b]."""
+    def head_linears(self, x: Tensor, weight: Handle, *, transposed: bool = False) -> Tensor:
+        """Each run of a row by the matrix of its own head: [n, heads · a], a stack [heads, b, a] → [n, heads · b].
+
+        With `transposed` the stack is [heads, a, b], as a file has it that keeps these matrices the other way round.
+        """
         ...
 
     def gated(self, x: Tensor, gate: Handle, up: Handle, activation: Activation = "silu") -> Tensor:

@@ -203,9 +203,9 @@ class ReferenceOps:
     def linears(self, x: Tensor, weights: Sequence[ReferenceMatrix]) -> list[Tensor]:
         return [self.linear(x, weight) for weight in weights]
 
-    def head_linears(self, x: Tensor, weight: ReferenceStack) -> Tensor:
+    def head_linears(self, x: Tensor, weight: ReferenceStack, *, transposed: bool = False) -> Tensor:
         runs = x.reshape(len(x), len(weight.values), -1)
-        return torch.einsum("nha,hba->nhb", runs, weight.values).reshape(len(x), -1)
+        return torch.einsum("nha,hab->nhb" if transposed else "nha,hba->nhb", runs, weight.values).reshape(len(x), -1)
 
     def gated(self, x: Tensor, gate: ReferenceMatrix, up: ReferenceMatrix, activation: Activation = "silu") -> Tensor:
         return _gated(self.linear(x, gate), self.linear(x, up), activation)

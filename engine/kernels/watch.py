@@ -89,9 +89,9 @@ class Watch:
         made = self._ops.linears(x, weights)
         return [self._checked(out, _weight(weight)) for out, weight in zip(made, weights, strict=True)]
 
-    def head_linears(self, x: Tensor, weight: Handle) -> Tensor:
+    def head_linears(self, x: Tensor, weight: Handle, *, transposed: bool = False) -> Tensor:
         self._reached(_weight(weight))
-        return self._checked(self._ops.head_linears(x, weight), _weight(weight))
+        return self._checked(self._ops.head_linears(x, weight, transposed=transposed), _weight(weight))
 
     def gated(self, x: Tensor, gate: Handle, up: Handle, activation: Activation = "silu") -> Tensor:
         self._reached(_weight(gate))

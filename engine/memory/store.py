@@ -81,8 +81,9 @@ class WeightStore:
 
     def experts(self, name: str, n_experts: int, rows: Sequence[int], columns: int) -> list[Handle]:
         """Handles for so many rows each of every expert, whose bytes they share. Raises ModelFileError where the tensor
-        is missing or is not [n_experts, sum of rows, columns]."""
-        info = self._info(name, (n_experts, sum(rows), columns))
+        is missing or is neither [n_experts, sum of rows, columns] nor [n_experts · sum of rows, columns]."""
+        flat = name in self._index.tensors and len(self._index.tensors[name].shape) == 2
+        info = self._info(name, (n_experts * sum(rows), columns) if flat else (n_experts, sum(rows), columns))
         handles, start = [], 0
         for count in rows:
             key = name, start, count

@@ -3,7 +3,8 @@
 A position's keys and values of all heads are matrices times one latent. So what is cached is the latent, beside a part
 of the key that turns and is the same for all heads; each query is brought to the latents by its head's key matrix, and
 what it has gathered of them becomes a value by its head's value matrix. Tensor names are those of the GGUF
-specification; llama.cpp's converter splits and transposes the matrices (`DeepseekV2Model.modify_tensors`).
+specification. llama.cpp's converter splits these matrices and transposes those of the keys
+(`DeepseekV2Model.modify_tensors`); it once left them as they are, beside keys of other numbers.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.errors import ModelFileError, UnsupportedModelError
+from engine.errors import ModelFileError
 from engine.kernels.ops import AttentionSpec, CacheSpec, Handle, LayerCache, Ops, Rotary, Tensor
 from engine.models.blocks import projection, refuse
 from engine.models.config import MAX_HEAD_DIM, MAX_WIDTH, Config
@@ -25,37 +26,33 @@ from engine.models.traits import Traits
 @dataclass(frozen=True)
 class Latent:
     """The widths of a latent, of a head's query that does not turn and of that which does, of a head's value, and of
-    the queries' own latent, 0 where they have none."""
+    the queries' own latent, 0 where they have none. `apart`: the file has the matrices of keys and of values apart."""
 
     rank: int
     still: int
     turning: int
     value: int
     query_rank: int
+    apart: bool
 
     @staticmethod
     def read(keys: Metadata, config: Config) -> Latent:
-        """From the keys of an architecture. Raises ModelFileError for what cannot be true, UnsupportedModelError for
-        files of the older form."""
-        if "attention.key_length_mla" not in keys:
-            raise UnsupportedModelError(
-                "The model's keys and values lie in one matrix (attn_kv_b), as older converters wrote it; this engine "
-                "runs files with attn_k_b and attn_v_b: choose one that a newer llama.cpp has converted."
-            )
-        rank = keys.integer("attention.kv_lora_rank", high=MAX_HEAD_DIM)
-        whole = keys.integer("attention.key_length_mla", high=MAX_HEAD_DIM)
-        keys.integer("attention.head_count_kv", high=1)
+        """From the keys of an architecture. Raises ModelFileError for what cannot be true."""
+        apart = "attention.key_length_mla" in keys
+        key, value = (f"attention.{name}_length{'_mla' if apart else ''}" for name in ("key", "value"))
+        whole = keys.integer(key, high=MAX_HEAD_DIM)
         if whole <= config.rotary_dim:
             raise ModelFileError(
-                f"The model file's {keys.whole('attention.key_length_mla')} {whole} leaves nothing beside the "
-                f"{config.rotary_dim} elements that turn; the file is damaged, fetch it again."
+                f"The model file's {keys.whole(key)} {whole} leaves nothing beside the {config.rotary_dim} elements "
+                "that turn; the file is damaged, fetch it again."
             )
         return Latent(
-            rank=rank,
+            rank=keys.integer("attention.kv_lora_rank", high=MAX_HEAD_DIM),
             still=whole - config.rotary_dim,
             turning=config.rotary_dim,
-            value=keys.integer("attention.value_length_mla", high=MAX_HEAD_DIM),
+            value=keys.integer(value, high=MAX_HEAD_DIM),
             query_rank=keys.integer("attention.q_lora_rank", low=0, high=MAX_WIDTH, default=0),
+            apart=apart,
         )
 
     @property
@@ -96,11 +93,15 @@ class LatentAttention:
         """The block of layer `index`."""
         heads, hidden_size = config.n_heads, config.hidden_size
 
-        def each_head(name: str, rows: int, columns: int) -> Handle:
+        def each_head(name: str, rows: Sequence[int], columns: int) -> list[Handle]:
             refuse(load, f"blk.{index}.{name}.scale", "a scale for a whole matrix")
-            (stack,) = load.experts(f"blk.{index}.{name}.weight", heads, (rows,), columns)
-            return stack
+            return load.experts(f"blk.{index}.{name}.weight", heads, rows, columns)
 
+        if latent.apart:
+            (k,) = each_head("attn_k_b", (latent.rank,), latent.still)
+            (v,) = each_head("attn_v_b", (latent.value,), latent.rank)
+        else:
+            k, v = each_head("attn_kv_b", (latent.still, latent.value), latent.rank)
         q_latent = q_norm = None
         if latent.query_rank:
             q_latent = projection(load, index, "attn_q_a", latent.query_rank, hidden_size)
@@ -119,8 +120,8 @@ class LatentAttention:
             q=q,
             kv_latent=projection(load, index, "attn_kv_a_mqa", latent.key, hidden_size),
             kv_norm=load.vector(f"blk.{index}.attn_kv_a_norm.weight", latent.rank),
-            k=each_head("attn_k_b", latent.rank, latent.still),
-            v=each_head("attn_v_b", latent.value, latent.rank),
+            k=k,
+            v=v,
             output=projection(load, index, "attn_output", hidden_size, heads * latent.value),
         )
 
@@ -140,7 +141,7 @@ class LatentAttention:
         turning = ops.pick(q, heads, latent.still, latent.query), ops.pick(kv, 1, latent.rank, latent.key)
         if rotary is not None:
             turning = ops.rotary(turning[0], heads, rotary, start), ops.rotary(turning[1], 1, rotary, start)
-        absorbed = ops.head_linears(ops.pick(q, heads, 0, latent.still), self.k)
+        absorbed = ops.head_linears(ops.pick(q, heads, 0, latent.still), self.k, transposed=not latent.apart)
         normed_latent = ops.rms_norm(ops.pick(kv, 1, 0, latent.rank), self.kv_norm, self.eps)
         queries = ops.spliced(absorbed, turning[0], heads)
         keys = ops.spliced(normed_latent, turning[1], 1)

@@ -29,7 +29,7 @@ class WeightLoader(Protocol):
 
     def experts(self, name: str, n_experts: int, rows: Sequence[int], columns: int) -> list[Handle]:
         """Stacks of so many rows each, which lie one after the other in every expert of one tensor [n_experts, sum of
-        rows, columns]. Raises as `matrix` does."""
+        rows, columns], or in every head of one whose first two dimensions are one. Raises as `matrix` does."""
         ...
 
     def vector(self, name: str, *shape: int) -> Handle:

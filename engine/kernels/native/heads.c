@@ -2,10 +2,12 @@
  *
  * The runs of one head, of all rows, are laid together, as the rows of a linear are; then strips go as there.
  */
-#include <string.h>
-
 #include "linear.h"
 #include "pool.h"
+#include "simd.h"
+
+/* Activation rows, and vectors of each weight row, that are summed together. */
+enum { ROWS = 4, VECTORS = 4 };
 
 typedef struct {
     const float *x;
@@ -59,7 +61,72 @@ static void head_strips(void *data, int64_t first, int64_t last, int thread) {
 
 static int64_t rounded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-int ms_head_linears(ms_pool *pool, const float *x, int64_t n, const ms_stack *stack, float *out) {
+/* Matrices the other way round: the rows of a head are decoded, then weighted and summed. */
+typedef struct {
+    const float *x;
+    int64_t n;
+    const ms_stack *stack;
+    float *decoded; /* per thread: [rows][columns] */
+    float *out;
+} sums_job;
+
+/* `count` <= ROWS activation rows, `stride` apart, against `width` <= VECTORS vectors of each weight row. */
+INLINE void sum_vectors(const float *x, int64_t stride, int count, const float *weights, int64_t rows, int64_t columns, int width, float *out,
+                        int64_t out_stride) {
+    f8 sum[ROWS][VECTORS];
+    for (int i = 0; i < count; i++)
+        for (int v = 0; v < width; v++) sum[i][v] = f8_set(0.0f);
+    for (int64_t r = 0; r < rows; r++)
+        for (int v = 0; v < width; v++) {
+            const f8 weight = f8_load(weights + r * columns + 8 * v);
+            for (int i = 0; i < count; i++) sum[i][v] = sum[i][v] + weight * x[i * stride + r];
+        }
+    for (int i = 0; i < count; i++)
+        for (int v = 0; v < width; v++) f8_store(out + i * out_stride + 8 * v, sum[i][v]);
+}
+
+INLINE void sum_rows(const float *x, int64_t stride, int count, const float *weights, int64_t rows, int64_t columns, float *out,
+                     int64_t out_stride) {
+    int64_t c = 0;
+    for (; c + 8 * VECTORS <= columns; c += 8 * VECTORS)
+        sum_vectors(x, stride, count, weights + c, rows, columns, VECTORS, out + c, out_stride);
+    for (; c + 8 <= columns; c += 8) sum_vectors(x, stride, count, weights + c, rows, columns, 1, out + c, out_stride);
+    for (; c < columns; c++)
+        for (int i = 0; i < count; i++) {
+            float sum = 0.0f;
+            for (int64_t r = 0; r < rows; r++) sum += weights[r * columns + c] * x[i * stride + r];
+            out[i * out_stride + c] = sum;
+        }
+}
+
+/* Items: heads. */
+static void head_sums(void *data, int64_t first, int64_t last, int thread) {
+    const sums_job *job = data;
+    const int64_t rows = job->stack->first.rows, columns = job->stack->first.columns, heads = job->stack->count;
+    float *decoded = job->decoded + thread * rows * columns;
+    for (int64_t head = first; head < last; head++) {
+        ms_weight w = job->stack->first;
+        w.data += head * job->stack->apart;
+        for (int64_t r = 0; r < rows; r++) decode_row(&w, r, decoded + r * columns);
+        const float *x = job->x + head * rows;
+        float *out = job->out + head * columns;
+        int64_t i = 0;
+        for (; i + ROWS <= job->n; i += ROWS)
+            sum_rows(x + i * heads * rows, heads * rows, ROWS, decoded, rows, columns, out + i * heads * columns, heads * columns);
+        for (; i < job->n; i++) sum_rows(x + i * heads * rows, heads * rows, 1, decoded, rows, columns, out + i * heads * columns, heads * columns);
+    }
+}
+
+static int run_transposed(ms_pool *pool, const float *x, int64_t n, const ms_stack *stack, float *out) {
+    sums_job job = {.x = x, .n = n, .stack = stack, .out = out};
+    job.decoded = pool_scratch(pool, 1, pool_threads(pool) * stack->first.rows * stack->first.columns * (int64_t)sizeof(float));
+    if (!job.decoded) return MS_NO_MEMORY;
+    pool_run(pool, head_sums, &job, stack->count, 1);
+    return MS_OK;
+}
+
+int ms_head_linears(ms_pool *pool, const float *x, int64_t n, const ms_stack *stack, int64_t transposed, float *out) {
+    if (transposed) return run_transposed(pool, x, n, stack, out);
     const int64_t columns = stack->first.columns, heads = stack->count;
     heads_job job = {.x = x, .n = n, .heads = heads, .width = n < TILE_FROM ? STRIP : TILE, .stack = stack, .out = out};
     job.packing = n < TILE_FROM ? strip_bytes(stack->first.encoding) : NO_BYTES;

@@ -76,7 +76,7 @@ SIGNATURES = {
     "ms_splice": "piiipiiiip",
     "ms_route": "ppiiiiiiiifpp",
     "ms_experts": "pppiiippppppp",
-    "ms_head_linears": "pipp",
+    "ms_head_linears": "pipip",
     "ms_convolve": "piipipiip",
     "ms_delta_rule": "ppppppiiiiiiffp",
 }

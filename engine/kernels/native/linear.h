@@ -23,4 +23,7 @@ int64_t strip_scratch(int64_t columns);
  * last weight row are not to be used. */
 void strip_dot(const ms_weight *w, int64_t first, const float *x, activations a, int64_t n, char *scratch, float *out);
 
+/* The reference decode of a weight row, float32 [columns]. */
+void decode_row(const ms_weight *w, int64_t row, float *out);
+
 #endif

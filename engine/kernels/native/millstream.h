@@ -120,8 +120,10 @@ MS_API int ms_experts(ms_pool *pool, const float *x, const int32_t *ids, const f
                       const ms_stack *gate, const ms_stack *up, const ms_stack *down, const float *gate_bias, const float *up_bias,
                       const float *down_bias, float *out);
 
-/* out[n, count * rows]: run h of x[n, count * columns] @ matrix h of the stack, transposed. */
-MS_API int ms_head_linears(ms_pool *pool, const float *x, int64_t n, const ms_stack *stack, float *out);
+/* out[n, count * rows]: run h of x[n, count * columns] @ the transpose of matrix h. With `transposed`, whose matrices lie transposed
+ * in the file, out[n, count * columns]: run h of x[n, count * rows] @ matrix h. */
+MS_API int ms_head_linears(ms_pool *pool, const float *x, int64_t n, const ms_stack *stack, int64_t transposed, float *out);
+
 /* out[n, channels] = activation of the causal depthwise convolution of x by taps [channels][width], the oldest first, width <= 16, over
  * inputs[width - 1, channels], which stand before x and afterwards before what follows it; at start 0 they are taken for zeros. */
 MS_API int ms_convolve(ms_pool *pool, const float *x, int64_t n, int64_t channels, const float *taps, int64_t width, float *inputs,

@@ -159,11 +159,12 @@ class NativeOps(Pointwise, Experts, Recurrent):
         self._call("ms_gated", x.address, x.n, ACTIVATION_NUMBERS[activation], gate.address, up.address, out.address)
         return out
 
-    def head_linears(self, x: NativeTensor, weight: NativeStack) -> NativeTensor:
+    def head_linears(self, x: NativeTensor, weight: NativeStack, *, transposed: bool = False) -> NativeTensor:
         stack = weight.weight
-        assert x.width == stack.n_experts * stack.columns
-        out = self._workspace.take(x.n, stack.n_experts * stack.rows)
-        self._call("ms_head_linears", x.address, x.n, weight.address, out.address)
+        wide, made = (stack.rows, stack.columns) if transposed else (stack.columns, stack.rows)
+        assert x.width == stack.n_experts * wide
+        out = self._workspace.take(x.n, stack.n_experts * made)
+        self._call("ms_head_linears", x.address, x.n, weight.address, transposed, out.address)
         return out
 
     def rotary(self, x: NativeTensor, n_heads: int, table: Rotary, start: int) -> NativeTensor:

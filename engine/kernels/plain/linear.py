@@ -67,6 +67,15 @@ def linear_float(x: F32, weight: F32) -> F32:
 
 
 @np.errstate(all="ignore")
+def linear_transposed(x: F32, weight: F32) -> F32:
+    """x [n, rows] times decoded rows [rows, columns] → [n, columns]: a running sum over the rows (section 6)."""
+    out = np.zeros((x.shape[0], weight.shape[1]), np.float32)
+    for row in range(weight.shape[0]):
+        out = out + x[:, row, None] * weight[row]
+    return out
+
+
+@np.errstate(all="ignore")
 def linear_bitnet(x: F32, codes: npt.NDArray[np.int8], scale: F32) -> F32:
     """BitNet: x [n, columns], codes −1, 0, 1 [rows, columns], one scale a row [rows] → [n, rows] (section 6)."""
     finite = np.all(np.isfinite(x), axis=-1, keepdims=True)

@@ -16,7 +16,7 @@ from engine.kernels.plain import functions
 from engine.kernels.plain.attention import PlainCache, attention
 from engine.kernels.plain.experts import Routing, mixed, routed
 from engine.kernels.plain.functions import F32
-from engine.kernels.plain.linear import linear_float, linear_packed, quantise
+from engine.kernels.plain.linear import linear_float, linear_packed, linear_transposed, quantise
 from engine.kernels.plain.normalise import layer_norm, rms_norm, rotary
 from engine.kernels.plain.recurrent import PlainState, causal_convolution, delta_rule
 from engine.kernels.state import StateSpec
@@ -117,9 +117,14 @@ class PlainOps:
     def linears(self, x: F32, weights: Sequence[PlainMatrix]) -> list[F32]:
         return [self.linear(x, weight) for weight in weights]
 
-    def head_linears(self, x: F32, weight: PlainStack) -> F32:
+    def head_linears(self, x: F32, weight: PlainStack, *, transposed: bool = False) -> F32:
+        def part(run: F32, matrix: PlainMatrix) -> F32:
+            if not transposed:
+                return self.linear(run, matrix)
+            return linear_transposed(run, weights.get(matrix.weight.encoding).decode(matrix.weight.data))
+
         runs = np.split(x, weight.weight.n_experts, axis=1)
-        parts = [self.linear(run, matrix) for run, matrix in zip(runs, weight.matrices, strict=True)]
+        parts = [part(run, matrix) for run, matrix in zip(runs, weight.matrices, strict=True)]
         return np.concatenate(parts, axis=1)
 
     def gated(self, x: F32, gate: PlainMatrix, up: PlainMatrix, activation: Activation = "silu") -> F32:

@@ -165,3 +165,30 @@ def test_each_head_has_rows_of_its_own(native: NativeOps, encoding: str, heads: 
         judge = ReferenceOps("float64")
         made = judge.head_linears(judge.tensor(x), judge.stack(weight)).numpy()
         np.testing.assert_allclose(made, exact, atol=1e-12 * size)
+
+
+@pytest.mark.parametrize(("encoding", "heads", "rows", "columns"), PROJECTIONS)
+def test_matrices_the_other_way_round_are_decoded(
+    native: NativeOps, encoding: str, heads: int, rows: int, columns: int
+) -> None:
+    """Here every head's rows lie beside others, as those of keys lie beside those of values."""
+    draws = np.random.default_rng(heads)
+    if encoding in ("F16", "F32"):
+        values = draws.standard_normal((heads * (rows + 2), columns), np.float32)
+        data = values.astype(np.float16 if encoding == "F16" else np.float32).view(np.uint8)
+    else:
+        data = packed_rows(draws, encoding, heads * (rows + 2) + 1, columns)[:-1]
+    data = data.reshape(heads, rows + 2, -1)[:, 1:-1]
+    weight = Stack("w", encoding, heads, rows, columns, data)
+    matrices = np.stack([weights.get(encoding).decode(part) for part in data]).astype(np.float64)
+    plain, judge = PlainOps(), ReferenceOps("float64")
+    for n in (1, 3, 4, 13):
+        x = draws.standard_normal((n, heads * rows), np.float32)
+        expected = plain.head_linears(x, plain.stack(weight), transposed=True)
+        made = native.head_linears(tensor(native, x), native.stack(weight), transposed=True)
+        assert same_bits(native.host(made), expected)
+        exact = np.einsum("nha,hab->nhb", x.reshape(n, heads, rows), matrices).reshape(n, -1)
+        size = np.abs(exact).max()
+        assert np.abs(expected - exact).max() < 1e-5 * size
+        made = judge.head_linears(judge.tensor(x), judge.stack(weight), transposed=True).numpy()
+        np.testing.assert_allclose(made, exact, atol=1e-12 * size)

@@ -93,7 +93,7 @@ def tiny_deepseek(version: int, **changes: object) -> PreTrainedModel:
     return model
 
 
-def tensors(model: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:
+def tensors(model: PreTrainedModel, apart: bool) -> Iterator[tuple[str, torch.Tensor]]:
     """Names of the file, and views of the parameters as the file has them (`DeepseekV2Model.modify_tensors`)."""
     config = model.config
     biases = ((name, values) for name, values in model.named_buffers() if name.endswith("e_score_correction_bias"))
@@ -103,7 +103,9 @@ def tensors(model: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:
         if name.startswith("model.layers."):
             layer, _, module = module.removeprefix("model.layers.").partition(".")
             at = f"blk.{layer}."
-        if module == "self_attn.kv_b_proj":
+        if module == "self_attn.kv_b_proj" and not apart:
+            yield f"{at}attn_kv_b.weight", values
+        elif module == "self_attn.kv_b_proj":
             matrices = values.view(config.num_attention_heads, -1, config.kv_lora_rank)
             yield f"{at}attn_k_b.weight", matrices[:, : config.qk_nope_head_dim].transpose(1, 2)
             yield f"{at}attn_v_b.weight", matrices[:, config.qk_nope_head_dim :]
@@ -120,11 +122,12 @@ def tensors(model: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:
             yield f"{at}{NAMES[module]}.{kind}", values
 
 
-def write_deepseek(path: Path, model: PreTrainedModel, encoding: str = "F32") -> None:
+def write_deepseek(path: Path, model: PreTrainedModel, encoding: str = "F32", *, apart: bool = True) -> None:
     """Write the model with its matrices in `encoding`, and give it the rounded weights that the file now holds.
 
     Keys are those of `TextModel.set_gguf_parameters` and `DeepseekV2Model.set_gguf_parameters`; routers, norms and
-    biases stay F32.
+    biases stay F32. Where keys and values are not `apart`, the file is as llama.cpp reads older ones
+    (`llama_model_deepseek2::load_arch_tensors`): one matrix, and the numbers of heads before their latents.
     """
     config = model.config
     third = config.model_type == "deepseek_v3"
@@ -135,16 +138,20 @@ def write_deepseek(path: Path, model: PreTrainedModel, encoding: str = "F32") ->
     writer.add_block_count(config.num_hidden_layers)
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(1)
+    writer.add_head_count_kv(1 if apart else config.num_attention_heads)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_leading_dense_block_count(config.first_k_dense_replace)
     if config.q_lora_rank is not None:
         writer.add_q_lora_rank(config.q_lora_rank)
     writer.add_kv_lora_rank(config.kv_lora_rank)
-    writer.add_key_length(config.kv_lora_rank + config.qk_rope_head_dim)
-    writer.add_value_length(config.kv_lora_rank)
-    writer.add_key_length_mla(config.qk_nope_head_dim + config.qk_rope_head_dim)
-    writer.add_value_length_mla(config.v_head_dim)
+    if apart:
+        writer.add_key_length(config.kv_lora_rank + config.qk_rope_head_dim)
+        writer.add_value_length(config.kv_lora_rank)
+        writer.add_key_length_mla(config.qk_nope_head_dim + config.qk_rope_head_dim)
+        writer.add_value_length_mla(config.v_head_dim)
+    else:
+        writer.add_key_length(config.qk_nope_head_dim + config.qk_rope_head_dim)
+        writer.add_value_length(config.v_head_dim)
     writer.add_rope_dimension_count(config.qk_rope_head_dim)
     writer.add_expert_count(config.n_routed_experts)
     writer.add_expert_used_count(config.num_experts_per_tok)
@@ -161,7 +168,7 @@ def write_deepseek(path: Path, model: PreTrainedModel, encoding: str = "F32") ->
     if config.rope_parameters.get("mscale_all_dim") is not None:
         writer.add_rope_scaling_yarn_log_mul(0.1 * config.rope_parameters["mscale_all_dim"])
     with torch.no_grad():
-        for name, view in tensors(model):
+        for name, view in tensors(model, apart):
             packs = name.endswith(".weight") and view.ndim > 1 and "ffn_gate_inp" not in name
             kind = GGMLQuantizationType[encoding if packs else "F32"]
             packed = gguf.quantize(np.ascontiguousarray(view.numpy()), kind)

@@ -14,7 +14,7 @@ from engine import models
 from engine.decode.cache import KVCache
 from engine.decode.fingerprint import fingerprint
 from engine.decode.forward import Forward
-from engine.errors import ModelFileError, UnsupportedModelError
+from engine.errors import ModelFileError
 from engine.formats.gguf import read
 from engine.formats.index import TensorIndex
 from engine.kernels.native import NativeOps
@@ -73,6 +73,17 @@ def test_every_encoding_agrees_with_transformers(encoding: str, device: str, tmp
     check(tmp_path / "tiny.gguf", transformers_logits(model), device, "f16")
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("encoding", ["F32", "Q8_0", "Q4_1"])
+@pytest.mark.parametrize("version", [2, 3])
+def test_older_files_with_keys_and_values_in_one_matrix_agree_too(
+    version: int, encoding: str, device: str, tmp_path: Path
+) -> None:
+    model = tiny_deepseek(version, **DENSE, rope_parameters=YARN, v_head_dim=40, num_attention_heads=4)
+    write_deepseek(tmp_path / "tiny.gguf", model, encoding, apart=False)
+    check(tmp_path / "tiny.gguf", transformers_logits(model), device, "f32")
+
+
 def test_the_log_multiplier_sharpens_attention(tmp_path: Path) -> None:
     model = tiny_deepseek(2, **DENSE, rope_parameters=YARN)
     truth = transformers_logits(model)
@@ -98,8 +109,9 @@ def test_a_fingerprint_is_that_of_the_plain_twin_whatever_the_chunk(tmp_path: Pa
     )
 
 
-def test_a_recorded_step_gives_the_bits_of_the_pass(tmp_path: Path) -> None:
-    write_deepseek(tmp_path / "tiny.gguf", tiny_deepseek(3), "Q8_0")
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_recorded_step_gives_the_bits_of_the_pass(apart: bool, tmp_path: Path) -> None:
+    write_deepseek(tmp_path / "tiny.gguf", tiny_deepseek(3), "Q8_0", apart=apart)
     with closing(NativeOps(2)) as ops:
         model = load_model(tmp_path / "tiny.gguf", ops)
         plain, own = ([ops.cache(spec, 64, "f16") for spec in model.caches] for _ in range(2))
@@ -145,7 +157,6 @@ def build(index: TensorIndex, changes: Mapping[str, object]) -> Model:
         ("attention.key_length_mla", -1),
         ("attention.value_length_mla", 0),
         ("attention.q_lora_rank", -1),
-        ("attention.head_count_kv", 2),
         ("rope.scaling.yarn_log_multiplier", float("nan")),
         ("leading_dense_block_count", -1),
     ],
@@ -160,12 +171,12 @@ def test_a_number_that_cannot_be_true_is_named(index: TensorIndex, key: str, val
 @pytest.mark.parametrize(
     ("changes", "tensor"),
     [
-        ({"attention.kv_lora_rank": 16}, "blk.0.attn_kv_a_mqa.weight"),
-        ({"attention.key_length_mla": 40}, "blk.0.attn_q_b.weight"),
+        ({"attention.kv_lora_rank": 16}, "blk.0.attn_k_b.weight"),
+        ({"attention.key_length_mla": 40}, "blk.0.attn_k_b.weight"),
         ({"attention.value_length_mla": 8}, "blk.0.attn_v_b.weight"),
         ({"attention.q_lora_rank": 16}, "blk.0.attn_q_a.weight"),
         ({"attention.q_lora_rank": None}, "blk.0.attn_q.weight"),
-        ({"attention.head_count": 2}, "blk.0.attn_q_b.weight"),
+        ({"attention.head_count": 2}, "blk.0.attn_k_b.weight"),
         ({"leading_dense_block_count": 0}, "blk.0.ffn_"),
         ({"expert_shared_count": 0}, "blk.1.ffn_down_shexp.weight"),
     ],
@@ -185,10 +196,3 @@ def test_every_tensor_must_be_there(index: TensorIndex) -> None:
             continue
         with pytest.raises(ModelFileError, match=f"no tensor {missing},"):
             build(less, {})
-
-
-def test_files_of_the_older_form_are_refused_with_those_that_run(index: TensorIndex) -> None:
-    older = {"attention.key_length_mla": None, "attention.value_length_mla": None, "attention.head_count_kv": 4}
-    with pytest.raises(UnsupportedModelError, match=r"attn_kv_b.* attn_k_b and attn_v_b") as caught:
-        build(index, older)
-    assert len(str(caught.value)) < 250
