@@ -203,6 +203,11 @@ def translate_tower(folder: Path, entries: Mapping[str, Entry], paths: tuple[Pat
     tensors, vectors = {}, {}
     for entry in entries.values():
         name = _gguf_name(family, entry, levels)
+        if name in tensors or name in vectors:
+            raise ModelFileError(
+                f"Tensor {quoted(entry.name)} in {entry.path.name} is there twice, under two names: the checkpoint is "
+                "damaged. Download it again."
+            )
         if name == ADDED_ONE:
             vectors[name] = _with_one_added(entry)
         elif name is not None:

@@ -202,3 +202,12 @@ def test_names_of_older_and_newer_checkpoints_are_known(old: str, new: str, tmp_
     }
     save_file(tensors, file)
     check(tmp_path, family, seen_by("gemma3", family), "reference")
+
+
+def test_a_tensor_under_two_names_is_refused(tmp_path: Path) -> None:
+    file = publish(tmp_path, "gemma3", made("gemma3")) / "model.safetensors"
+    tensors = load_file(file)
+    tensors["model.vision_tower.post_layernorm.bias"] = tensors["vision_tower.post_layernorm.bias"].clone()
+    save_file(tensors, file)
+    with pytest.raises(ModelFileError, match=r"post_layernorm\.bias' in model\.safetensors is there twice"):
+        read_projector(tmp_path)
