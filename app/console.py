@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from engine import Budgets, Finished, StorageError
+from engine import Budgets, Finished, Settings, StorageError
 
 if TYPE_CHECKING:
     from engine import Engine
@@ -62,41 +62,59 @@ def complain(message: object) -> None:
 def note(text: str) -> None:
     """Said to a person at a terminal, not to a pipe."""
     if sys.stderr.isatty():
-        _write_error(f"{text}\n")
+        _tell(text)
 
 
 def note_cut(finished: Finished, way_out: str = "") -> None:
     """Mark a reply that did not come to its own end, on a line after it. `way_out` is named where the context is full.
 
-    A person who stopped the reply knows.
+    A person who stopped the reply knows. That an answer is missing is said to a pipe too.
     """
-    inside = " inside its reasoning" if finished.in_reasoning else ""
+    tell, inside = (_tell, " inside its reasoning") if finished.in_reasoning else (note, "")
     if finished.reason == "length":
         tokens = finished.usage.completion_tokens
-        note(f"[stopped{inside} at {tokens} {'token' if tokens == 1 else 'tokens'}]")
+        tell(f"[stopped{inside} at {tokens} {'token' if tokens == 1 else 'tokens'}]")
     elif finished.reason == "context":
-        note(f"[the context is full{way_out}]")
-    elif finished.in_reasoning and finished.reason == "stop":
-        note("[ended inside its reasoning, without an answer]")
+        tell(f"[the context is full{inside}{way_out}]")
+    elif finished.reason == "stop" and finished.in_reasoning:
+        tell("[ended inside its reasoning, without an answer]")
+
+
+def note_reasoning(settings: Settings, reasoning: str) -> None:
+    """Say that the model reasoned where it was asked not to."""
+    if settings.thinking is False and reasoning:
+        complain("The model reasoned although it was asked not to: its chat template could not keep it from that.")
 
 
 class Thoughts:
-    """What a model thinks before it answers, dimmed on standard error; nothing where that is no terminal."""
+    """What a model thinks before it answers, dimmed on standard error; nothing where that is no terminal.
 
-    def __init__(self) -> None:
+    `hidden` leaves a line which says that it thinks.
+    """
+
+    def __init__(self, *, hidden: bool = False) -> None:
         self._terminal = sys.stderr.isatty()
+        self._hidden = hidden
+        self._line = Progress()
         self._open = False
 
     def show(self, text: str) -> None:
-        if self._terminal and text:
+        if self._hidden:
+            self._line.show("Thinking", 0, 0)
+        elif self._terminal and text:
             _write_error(text if self._open else f"\x1b[2m{text}")
             self._open = True
 
     def close(self) -> None:
         """Leave a blank line before the answer."""
+        self._line.clear()
         if self._open:
             _write_error("\x1b[0m\n\n")
             self._open = False
+
+
+def _tell(text: str) -> None:
+    _write_error(f"{text}\n")
 
 
 def _write_error(text: str) -> None:
@@ -155,13 +173,18 @@ def find_model(name: str) -> Path:
         line.clear()
 
 
-def open_engine(model: str, budgets: Budgets) -> Engine:
-    """Find and load MODEL. Raises MillstreamError of whichever kind fits."""
+def open_engine(model: str, budgets: Budgets, mmproj: str | None = None) -> Engine:
+    """Find and load MODEL, which sees with `mmproj` or with the tower beside it.
+
+    Raises MillstreamError of whichever kind fits.
+    """
     from engine import Engine
 
     path = find_model(model)
     line = Progress()
     try:
-        return Engine.load(path, budgets, progress=lambda step: line.show(step.what, step.done, step.total))
+        return Engine.load(
+            path, budgets, mmproj=mmproj, progress=lambda step: line.show(step.what, step.done, step.total)
+        )
     finally:
         line.clear()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
-from engine import Budgets, Message, Settings, SettingsError
+from engine import Budgets, Image, Message, Settings, SettingsError
 from engine.checks import check_budgets, check_settings
+from engine.types import EFFORTS
 
 
 def model(*, default: str | None = None) -> argparse.ArgumentParser:
@@ -31,6 +33,15 @@ def model(*, default: str | None = None) -> argparse.ArgumentParser:
     )
     group.add_argument("--kv", default=Budgets.kv, metavar="FORM", help="key-value cache: f16 (default), f32 or q8_0")
     group.add_argument("--chunk", type=int, default=Budgets.chunk, metavar="N", help="prompt tokens per pass (512)")
+    group.add_argument(
+        "--mmproj", type=_text, metavar="FILE", help="the model's vision tower (default: the one that lies beside it)"
+    )
+    group.add_argument(
+        "--max-patches",
+        type=int,
+        metavar="N",
+        help="look at a picture in at most so many patches (default: the model's)",
+    )
     return parser
 
 
@@ -71,6 +82,14 @@ def sampling() -> argparse.ArgumentParser:
     group.add_argument(
         "--stop", type=_text, action="append", default=[], metavar="TEXT", help="end before this text; repeatable"
     )
+    group = parser.add_argument_group("reasoning")
+    group.add_argument(
+        "--thinking",
+        action=argparse.BooleanOptionalAction,
+        help="have the model reason before it answers, or not (default: as the model does by itself)",
+    )
+    group.add_argument("--reasoning", choices=EFFORTS, help="how much to reason (default: as the model does by itself)")
+    group.add_argument("--final-only", action="store_true", help="show only the answer, without the reasoning")
     return parser
 
 
@@ -81,7 +100,9 @@ def json_output(parser: argparse.ArgumentParser) -> None:
 
 def budgets(arguments: argparse.Namespace) -> Budgets:
     """Raises SettingsError for a value outside what is allowed."""
-    chosen = Budgets(arguments.threads, arguments.context, arguments.kv, arguments.chunk)
+    chosen = Budgets(
+        arguments.threads, arguments.context, arguments.kv, arguments.chunk, max_patches=arguments.max_patches
+    )
     check_budgets(chosen)
     return chosen
 
@@ -97,9 +118,30 @@ def settings(arguments: argparse.Namespace) -> Settings:
         repetition_penalty=arguments.repetition_penalty,
         seed=arguments.seed,
         stop=tuple(arguments.stop),
+        thinking=arguments.thinking,
+        effort=arguments.reasoning,
     )
     check_settings(chosen)
     return chosen
+
+
+def images(parser: argparse.ArgumentParser) -> None:
+    """`--image`, for the commands that have it."""
+    parser.add_argument(
+        "--image",
+        type=_text,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a picture for the model to look at, before the prompt; repeatable, in order",
+    )
+
+
+def read_images(arguments: argparse.Namespace) -> tuple[Image, ...]:
+    """Raises ImageError for one that cannot be read."""
+    from engine.vision.images import read
+
+    return tuple(Image(read(path), path.name) for path in map(Path, arguments.image))
 
 
 def opening(arguments: argparse.Namespace) -> list[Message]:

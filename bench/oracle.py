@@ -17,6 +17,8 @@ from transformers import (
     Gemma2ForCausalLM,
     Gemma3ForCausalLM,
     Gemma3TextConfig,
+    Gemma4ForCausalLM,
+    Gemma4TextConfig,
     LlamaConfig,
     LlamaForCausalLM,
     Phi3Config,
@@ -25,25 +27,50 @@ from transformers import (
     PreTrainedModel,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen3_5ForCausalLM,
+    Qwen3_5TextConfig,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3VLConfig,
+    Qwen3VLForConditionalGeneration,
     SmolLM3Config,
     SmolLM3ForCausalLM,
 )
 
+from bench import gemma4, hybrid
 from bench.bitnet import PROJECTIONS, bitnet_model, silu_config, ternary
 from engine import weights
 from engine.formats.index import TensorIndex
+
+TOWER = {
+    "depth": 4,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_heads": 2,
+    "patch_size": 8,
+    "spatial_merge_size": 2,
+}
+"""The numbers of a vision tower that is small, where one has to be there."""
+
+
+def qwen3vl_config(**text: Any) -> PreTrainedConfig:
+    """Of the whole model: its text part has no class of its own."""
+    levels = {"deepstack_visual_indexes": [1, 2], "num_position_embeddings": 16, "out_hidden_size": text["hidden_size"]}
+    return Qwen3VLConfig(text_config=text, vision_config=TOWER | levels)
+
 
 CLASSES: dict[str, tuple[Callable[..., PreTrainedConfig], Callable[..., PreTrainedModel]]] = {
     "bitnet": (silu_config, bitnet_model),
     "bitnet-b1.58": (BitNetConfig, bitnet_model),
     "gemma2": (Gemma2Config, Gemma2ForCausalLM),
     "gemma3": (Gemma3TextConfig, Gemma3ForCausalLM),
+    "gemma4": (Gemma4TextConfig, Gemma4ForCausalLM),
     "llama": (LlamaConfig, LlamaForCausalLM),
     "phi3": (Phi3Config, Phi3ForCausalLM),
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+    "qwen35": (Qwen3_5TextConfig, Qwen3_5ForCausalLM),
+    "qwen3vl": (qwen3vl_config, Qwen3VLForConditionalGeneration),
     "smollm3": (SmolLM3Config, SmolLM3ForCausalLM),
 }
 """By the architecture that a file names."""
@@ -77,21 +104,32 @@ GEMMA_NAMES = {
     "post_feedforward_layernorm": "post_ffw_norm",
 }
 LAYERS = "model.layers."
+OTHER_NAMES = {"qwen3_vl": "qwen3vl", "qwen3_vl_text": "qwen3vl"}
+"""Architectures that GGUF calls otherwise."""
 
 
 def architecture_of(config: PreTrainedConfig) -> str:
     """The name that a file gives to it."""
     if config.model_type == "bitnet" and config.hidden_act == "relu2":
         return "bitnet-b1.58"
-    return config.model_type.removesuffix("_text")
+    return config.model_type.removesuffix("_text").replace("qwen3_", "qwen3").replace("qwen35_", "qwen35")
 
 
 def gguf_name(name: str, config: PreTrainedConfig) -> str:
     """A parameter's name in Transformers → the tensor's name in a file."""
-    names = NAMES | GEMMA_NAMES if architecture_of(config) in GEMMA else NAMES
+    if architecture_of(config) == "gemma4":
+        return gemma4.gguf_name(name)
+    name = name.replace("model.language_model.", "model.")
+    names = NAMES
+    if architecture_of(config) in GEMMA:
+        names = NAMES | GEMMA_NAMES
+    if architecture_of(config) in hybrid.HYBRID:
+        names = NAMES | hybrid.NAMES
     if not name.startswith(LAYERS):
         return names[name]
     layer, _, rest = name.removeprefix(LAYERS).partition(".")
+    if rest in hybrid.PARAMETERS:
+        return f"blk.{layer}.{hybrid.PARAMETERS[rest]}"
     module, _, kind = rest.rpartition(".")
     return f"blk.{layer}.{names[module]}.{kind}"
 
@@ -103,6 +141,8 @@ def to_gguf(name: str, values: np.ndarray, config: PreTrainedConfig) -> np.ndarr
     reordered heads Transformers turns row i with row i + d/2, a file 2i with 2i + 1: in weights [rows, columns] and
     biases [rows] alike.
     """
+    if architecture_of(config) in hybrid.HYBRID:
+        return hybrid.to_gguf(name, values, config)
     if architecture_of(config) in GEMMA and name.endswith("norm.weight"):
         return values + np.float32(1)
     if config.model_type == "bitnet" and name.removesuffix(".weight").endswith(PROJECTIONS):
@@ -112,6 +152,8 @@ def to_gguf(name: str, values: np.ndarray, config: PreTrainedConfig) -> np.ndarr
 
 def to_transformers(name: str, values: np.ndarray, config: PreTrainedConfig) -> np.ndarray:
     """The inverse of `to_gguf`, but for what that rounds."""
+    if architecture_of(config) in hybrid.HYBRID:
+        return hybrid.to_transformers(name, values, config)
     if architecture_of(config) in GEMMA and name.endswith("norm.weight"):
         return values - np.float32(1)
     return _reorder(values, _reordered_heads(name, config), lambda dim: np.arange(dim).reshape(dim // 2, 2).T.ravel())
@@ -137,13 +179,18 @@ def transformers_model(index: TensorIndex) -> PreTrainedModel:
     """The float32 model of a file, over its decoded weights."""
     architecture = index.metadata["general.architecture"]
     make_config, make_model = CLASSES[architecture]
-    config = make_config(**_configuration(index, architecture))
+    of_keys = gemma4.configuration(index) if architecture == "gemma4" else _configuration(index, architecture)
+    config = make_config(**of_keys)
     model = make_model(config).eval()
+    parameters = gemma4.stored(model) if architecture == "gemma4" else dict(model.named_parameters())
     with torch.no_grad():
-        for name, values in model.named_parameters():
-            stored = decode(index, gguf_name(name, config)).reshape(values.shape)
+        for name, values in parameters.items():
+            if ".visual." in name:
+                continue
+            stored = decode(index, gguf_name(name, config))
+            stored = stored.reshape(values.shape) if values.ndim < 3 else stored
             values.copy_(torch.tensor(to_transformers(name, stored, config)))
-        if "rope_freqs.weight" in index.tensors:
+        if "rope_freqs.weight" in index.tensors and architecture != "gemma4":
             model.model.rotary_emb.inv_freq /= torch.tensor(decode(index, "rope_freqs.weight")[0])
     return model
 
@@ -167,6 +214,8 @@ def _configuration(index: TensorIndex, architecture: str) -> dict[str, Any]:
         "tie_word_embeddings": "output.weight" not in index.tensors,
         "pad_token_id": None,
     }
+    if architecture in hybrid.HYBRID:
+        given |= hybrid.configuration(meta)
     if architecture in ("phi3", *GEMMA):
         given["sliding_window"] = meta.get("attention.sliding_window") or None
     if architecture in GEMMA:
@@ -174,6 +223,8 @@ def _configuration(index: TensorIndex, architecture: str) -> dict[str, Any]:
         given["query_pre_attn_scalar"] = hidden_size // n_heads if largest else head_dim
         given["attn_logit_softcapping"] = meta.get("attn_logit_softcapping")
         given["final_logit_softcapping"] = meta.get("final_logit_softcapping")
+    if architecture == "qwen3vl":
+        given["rope_parameters"]["mrope_section"] = meta["rope.dimension_sections"][:3]
     if architecture == "gemma3":
         local = {"rope_type": "default", "rope_theta": meta.get("rope.freq_base_swa", 10000.0)}
         given["rope_parameters"] = {"full_attention": given["rope_parameters"], "sliding_attention": local}

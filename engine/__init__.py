@@ -8,9 +8,13 @@
             if isinstance(event, Text):
                 print(event.text, end="", flush=True)
 
-A reply is a stream of events: `PrefillProgress` while the prompt is read, `Text` (and `Reasoning`) pieces, and one
-`Finished` with the reason, the token counts and the timings. `Cancel` stops a reply or a load from another thread.
-Whatever goes wrong in a way that a person can mend is a `MillstreamError` whose message is a sentence for that person.
+A reply is a stream of events: `PrefillProgress` while the prompt is read, `Text` (and `Reasoning`) pieces, a `ToolCall`
+for each of the `tools` that the model asks for, and one `Finished` with the reason, the token counts and the timings.
+`Cancel` stops a reply or a load from another thread. Whatever goes wrong in a way that a person can mend is a
+`MillstreamError` whose message is a sentence for that person.
+
+A message takes pictures, `Message("user", "What is this?", images=(Image(Path("mill.jpg").read_bytes()),))`, where the
+model has a vision tower: the mmproj file beside it.
 
 An engine holds one conversation and runs one reply at a time, in the thread that iterates over it. The next `chat` of
 the same conversation computes only what was added, because the longest prefix that both prompts share stays cached.
@@ -26,6 +30,7 @@ from engine.errors import (
     BudgetError,
     ContextError,
     DownloadError,
+    ImageError,
     MillstreamError,
     ModelFileError,
     NumericsError,
@@ -35,10 +40,12 @@ from engine.errors import (
 )
 from engine.types import (
     Budgets,
+    Effort,
     Event,
     Fingerprint,
     Finished,
     FinishReason,
+    Image,
     LoadProgress,
     MemoryUse,
     Message,
@@ -49,6 +56,7 @@ from engine.types import (
     Settings,
     Text,
     Timings,
+    Tool,
     ToolCall,
     Usage,
 )
@@ -66,11 +74,14 @@ __all__ = [
     "Cancelled",
     "ContextError",
     "DownloadError",
+    "Effort",
     "Engine",
     "Event",
     "Fingerprint",
     "FinishReason",
     "Finished",
+    "Image",
+    "ImageError",
     "LoadProgress",
     "Measurement",
     "MemoryUse",
@@ -87,6 +98,7 @@ __all__ = [
     "StorageError",
     "Text",
     "Timings",
+    "Tool",
     "ToolCall",
     "UnsupportedModelError",
     "Usage",

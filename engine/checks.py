@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from engine.errors import SettingsError
-from engine.types import CACHE_KINDS, Budgets, Settings
+from engine.types import CACHE_KINDS, EFFORTS, Budgets, Settings
 
 MAX_THREADS = 256
 
@@ -26,6 +26,8 @@ def check_settings(settings: Settings) -> None:
         raise SettingsError(f"seed must be a whole number from 0 to {(1 << 64) - 1}, not {settings.seed}.")
     if any(not stop for stop in settings.stop):
         raise SettingsError("A stop string must not be empty: it would end every reply at once.")
+    if settings.effort is not None and settings.effort not in EFFORTS:
+        raise SettingsError(f"effort must be {', '.join(EFFORTS[:-1])} or {EFFORTS[-1]}, not {settings.effort}.")
 
 
 def check_budgets(budgets: Budgets) -> None:
@@ -35,6 +37,8 @@ def check_budgets(budgets: Budgets) -> None:
     if budgets.context is not None:
         check_count("context", budgets.context)
     check_count("chunk", budgets.chunk)
+    if budgets.max_patches is not None:
+        check_count("max_patches", budgets.max_patches)
     if budgets.kv not in CACHE_KINDS:
         raise SettingsError(f"kv must be {', '.join(CACHE_KINDS[:-1])} or {CACHE_KINDS[-1]}, not {budgets.kv}.")
 

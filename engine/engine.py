@@ -19,29 +19,40 @@ from engine.decode.fingerprint import fingerprint
 from engine.decode.forward import Forward
 from engine.decode.generate import generate
 from engine.decode.measure import Measurement, measure
-from engine.errors import ContextError, MillstreamError, SettingsError
+from engine.decode.prompt import Prompt
+from engine.errors import MillstreamError, SettingsError
 from engine.formats import open_index
 from engine.formats.index import TensorIndex
-from engine.info import model_info
-from engine.kernels.ops import Ops
+from engine.info import model_info, with_needs
+from engine.kernels.ops import Ops, Tensor
+from engine.limit import BEGIN_OR_SHORTEN, SHORTEN, ContextLimit
 from engine.memory.meter import Meter, require_free
 from engine.memory.store import WeightStore
 from engine.models.model import Model
-from engine.text import ChatTemplate, Tokenizer
-from engine.text.bound import LengthBound
-from engine.types import Budgets, Event, Fingerprint, LoadProgress, MemoryUse, Message, ModelInfo, Settings
-
-DEFAULT_CONTEXT = 8192
-"""Positions kept where the budgets name none and the model allows them."""
+from engine.text import Chat, ChatTemplate, ReplyForm, Tokenizer
+from engine.text.conversation import size
+from engine.text.pictures import PICTURE
+from engine.types import (
+    DEFAULT_CONTEXT,
+    Budgets,
+    Event,
+    Fingerprint,
+    Image,
+    LoadProgress,
+    MemoryUse,
+    Message,
+    ModelInfo,
+    Settings,
+    Tool,
+)
+from engine.vision.eyes import Eyes, blind, find_eyes
+from engine.vision.patches import Picture
 
 BENCH_TEXT = "Once upon a time there was a little mill by the river. "
 """More than 8 tokens for any tokenizer."""
 
 LONG = 16
 """Characters for each position of the context from which on a conversation may be too long to be worth encoding."""
-
-SHORTEN = "shorten the text"
-BEGIN_OR_SHORTEN = "begin a new conversation or shorten the text"
 
 BUSY = "The engine is still at work on another request: let it finish or cancel it first."
 
@@ -54,9 +65,16 @@ class Engine:
     """
 
     def __init__(
-        self, index: TensorIndex, tokenizer: Tokenizer, model: Model, ops: Ops, budgets: Budgets, meter: Meter
+        self,
+        index: TensorIndex,
+        tokenizer: Tokenizer,
+        model: Model,
+        ops: Ops,
+        budgets: Budgets,
+        meter: Meter,
+        eyes: Eyes | None = None,
     ) -> None:
-        self.info: ModelInfo = model_info(index)
+        self.info: ModelInfo = with_needs(model_info(index), model, eyes)
         """What the file says about itself."""
         self.bytes_read = 0
         """Bytes of weights that have come from disk."""
@@ -67,7 +85,9 @@ class Engine:
         self._budgets = budgets
         self._meter = meter
         self._cache = KVCache(ops, model.caches, model.context_length, budgets.kv, meter)
-        self._forward = Forward(model, ops, self._cache)
+        self._limit = ContextLimit(self._cache.capacity, self.info, tokenizer)
+        self._eyes = eyes
+        self._forward = Forward(model, ops, self._cache, self._see)
         self._busy = threading.Lock()
         self._step = threading.Lock()
         self._closed = self._released = False
@@ -78,11 +98,14 @@ class Engine:
         path: str | os.PathLike[str],
         budgets: Budgets | None = None,
         *,
+        mmproj: str | os.PathLike[str] | None = None,
         progress: Callable[[LoadProgress], None] | None = None,
         cancel: Cancel | None = None,
         ops: Ops | None = None,
     ) -> Engine:
         """Open a model file and bring its weights into memory.
+
+        `mmproj` is the file of its vision tower, by default the one that lies beside it and fits.
 
         `progress` is called, in this thread, as weights arrive. `cancel` makes the load raise `Cancelled`. `ops` takes
         the place of this processor's kernels; the engine closes it with itself.
@@ -95,6 +118,7 @@ class Engine:
         index = open_index(Path(path))
         info = model_info(index)
         context = _context(budgets, info)
+        eyes = find_eyes(index, None if mmproj is None else Path(mmproj))
         tokenizer = Tokenizer.from_metadata(index.metadata)
         require_free(
             sum(tensor.nbytes for tensor in index.tensors.values()),
@@ -108,7 +132,7 @@ class Engine:
             with closing(WeightStore(index, ops, meter, progress=progress, cancel=cancel)) as store:
                 model = models.build(index.metadata, store, context=context)
                 store.require_all_used()
-            engine = cls(index, tokenizer, model, ops, budgets, meter)
+            engine = cls(index, tokenizer, model, ops, budgets, meter, eyes)
             engine.bytes_read = store.bytes_read
             return engine
         except BaseException:
@@ -134,6 +158,7 @@ class Engine:
                 self._released = True
                 self._cache.close()
                 self._ops.close()
+                self._eyes = None
                 del self._model, self._forward
                 self._meter.set("weights", 0)
                 self._meter.set("activations", 0)
@@ -154,28 +179,44 @@ class Engine:
         return self._cache.capacity
 
     def chat(
-        self, messages: Sequence[Message], settings: Settings | None = None, *, cancel: Cancel | None = None
+        self,
+        messages: Sequence[Message],
+        settings: Settings | None = None,
+        *,
+        tools: Sequence[Tool] = (),
+        cancel: Cancel | None = None,
     ) -> Iterator[Event]:
-        """Answer the conversation through the model's own chat template.
+        """Answer the conversation through the model's own chat template. `tools` are those that the model may call.
 
         The events come as they are made; leaving the loop early, or closing the iterator, stops the reply and keeps
-        what was computed. Bad settings (SettingsError), a prompt longer than the context (ContextError), a template
-        that the model lacks or that fails (UnsupportedModelError) and a busy engine are refused by the call itself.
+        what was computed. Bad settings, or such as the model cannot follow (SettingsError), a prompt longer than the
+        context (ContextError), a template that the model lacks or that fails (UnsupportedModelError) and a busy engine
+        are refused by the call itself.
         """
         self._check_free()
-        if sum(len(message.content) for message in messages) > LONG * self.context_length:
+        settings = settings or Settings()
+        check_settings(settings)
+        form = self._chat.reply_form(tools)
+        images = [image for message in messages for image in message.images]
+        if images and self._eyes is None:
+            raise blind(self.info.name, self._index)
+        if size(messages, tools) > LONG * self.context_length:
             # Rendered, because a template may leave out what it is given, such as blanks and earlier reasoning.
-            self._check_text(self._template.render(messages), BEGIN_OR_SHORTEN)
-        prompt = self._tokenizer.encode_chat(self._template, messages)
-        return self._reply(prompt, settings, cancel, continues=False)
+            self._limit.check_text(self._chat.render(messages, settings, tools), BEGIN_OR_SHORTEN)
+        ids = self._chat.encode(messages, settings, tools, self._eyes.form if images and self._eyes else None)
+        return self._reply(Prompt.of(self._with_pictures(ids, images)), settings, cancel, form)
 
     def generate(
         self, prompt: str, settings: Settings | None = None, *, cancel: Cancel | None = None
     ) -> Iterator[Event]:
         """Go on from raw text, without a template; special tokens written in it are recognised. Otherwise as `chat`."""
         self._check_free()
-        self._check_text(prompt, SHORTEN)
-        return self._reply(self._encode(prompt), settings, cancel, continues=True)
+        settings = settings or Settings()
+        check_settings(settings)
+        if settings.thinking is not None or settings.effort is not None:
+            raise SettingsError("Raw text has no switches of reasoning: leave thinking and effort away, or use chat.")
+        self._limit.check_text(prompt, SHORTEN)
+        return self._reply(Prompt.of(self._encode(prompt)), settings, cancel)
 
     def fingerprint(self, prompt: str, n: int, *, chunk: int | None = None) -> Fingerprint:
         """`n` greedy tokens after raw text, and a hash over the bits of all logits (`engine.decode.fingerprint`).
@@ -185,7 +226,7 @@ class Engine:
         check_count("n", n)
         chunk = self._budgets.chunk if chunk is None else chunk
         check_count("chunk", chunk)
-        self._check_text(prompt, SHORTEN)
+        self._limit.check_text(prompt, SHORTEN)
         tokens = self._encode(prompt)
         with self._side_job(tokens, n - 1) as forward:
             return fingerprint(forward, tokens, n, chunk=chunk)
@@ -194,21 +235,34 @@ class Engine:
         """Time prefill and decoding, and the machine itself (`engine.decode.measure`). The cache is left alone."""
         check_count("prompt_tokens", prompt_tokens)
         check_count("tokens", tokens)
-        self._check_length(prompt_tokens, tokens)
+        self._limit.check(prompt_tokens, tokens)
         prompt = self._encode(BENCH_TEXT * (prompt_tokens // 8 + 1))[:prompt_tokens]
         with self._side_job(prompt, tokens) as forward:
             return measure(forward, self._index, prompt, tokens, chunk=self._budgets.chunk, bytes_read=self.bytes_read)
 
     def _reply(
-        self, prompt: list[int], settings: Settings | None, cancel: Cancel | None, *, continues: bool
+        self, prompt: Prompt, settings: Settings, cancel: Cancel | None, form: ReplyForm | None = None
     ) -> Iterator[Event]:
-        settings = settings or Settings()
-        check_settings(settings)
-        self._check_length(len(prompt), 0, SHORTEN if continues else BEGIN_OR_SHORTEN)
+        """`form` is `None` for a reply that goes on from raw text."""
+        self._limit.check(len(prompt), 0, SHORTEN if form is None else BEGIN_OR_SHORTEN)
         chunk = self._budgets.chunk
         return self._exclusive(
-            generate(self._forward, self._tokenizer, prompt, settings, chunk=chunk, continues=continues, cancel=cancel)
+            generate(self._forward, self._tokenizer, prompt, settings, chunk=chunk, form=form, cancel=cancel)
         )
+
+    def _with_pictures(self, ids: Sequence[int], images: Sequence[Image]) -> Sequence[int | Picture]:
+        """The ids with the prepared images in the places of pictures."""
+        if not images:
+            return ids
+        assert self._eyes is not None
+        with self._claimed(), self._stepping():
+            patches = self._budgets.max_patches
+            pictures = iter(self._eyes.look(images, self._model, self._ops, self._meter, patches))
+        return [next(pictures) if token == PICTURE else token for token in ids]
+
+    def _see(self, picture: Picture) -> Tensor:
+        assert self._eyes is not None
+        return self._eyes.features(picture, self._ops)
 
     def _exclusive(self, events: Generator[Event]) -> Iterator[Event]:
         """Pass the events on, one reply at a time and never beside `close`."""
@@ -223,9 +277,10 @@ class Engine:
     @contextmanager
     def _side_job(self, prompt: list[int], steps: int) -> Iterator[Forward]:
         """A cache of its own for `prompt` and `steps` more tokens."""
-        self._check_length(len(prompt), steps)
+        self._limit.check(len(prompt), steps)
         with self._claimed(), self._stepping():
-            cache = KVCache(self._ops, self._model.caches, len(prompt) + steps, self._budgets.kv, self._meter)
+            capacity, kind = len(prompt) + steps, self._budgets.kv
+            cache = KVCache(self._ops, self._model.caches, capacity, kind, self._meter, snapshots=0)
             with closing(cache):
                 yield Forward(self._model, self._ops, cache)
 
@@ -256,42 +311,12 @@ class Engine:
         if self._closed:
             raise MillstreamError(f"The engine for {self.info.name} is closed: load the model again.")
 
-    def _check_length(self, prompt: int, steps: int, way_out: str = SHORTEN) -> None:
-        if prompt == 0:
-            raise SettingsError("The prompt is empty: there is nothing to go on from.")
-        if prompt + steps > self.context_length:
-            after = f" and {steps} more" if steps else ""
-            raise self._too_long(f"{prompt} tokens{after}", way_out)
-
-    def _check_text(self, text: str, way_out: str) -> None:
-        """Refuse at once what is too long however it is encoded."""
-        if len(text) > self.context_length and self._bound.least_tokens(text) > self.context_length:
-            raise self._too_long(f"{len(text)} characters", way_out)
-
-    def _too_long(self, prompt: str, way_out: str) -> ContextError:
-        """The sentence for a prompt of this size."""
-        largest = self.info.context_length
-        if largest and self.context_length >= largest:
-            return ContextError(
-                f"The prompt has {prompt}, but the context holds {self.context_length} tokens, this model's largest: "
-                f"{way_out}."
-            )
-        allows = f" ({self.info.name} allows {largest})" if largest else ""
-        return ContextError(
-            f"The prompt has {prompt}, but the context holds {self.context_length} tokens: {way_out}, or load the "
-            f"model with a larger context{allows}."
-        )
-
-    @cached_property
-    def _bound(self) -> LengthBound:
-        return LengthBound(self._tokenizer)
-
     def _encode(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, parse_special=True, add_bos=self._tokenizer.add_bos)
 
     @cached_property
-    def _template(self) -> ChatTemplate:
-        return ChatTemplate.from_metadata(self._index.metadata, self._tokenizer)
+    def _chat(self) -> Chat:
+        return Chat(ChatTemplate.from_metadata(self._index.metadata, self._tokenizer), self._tokenizer)
 
 
 def _native(budgets: Budgets) -> Ops:

@@ -17,6 +17,10 @@ class UnsupportedModelError(MillstreamError):
     """A sound file whose architecture, encoding, tokenizer or template this engine does not know."""
 
 
+class ImageError(MillstreamError):
+    """A picture is missing, damaged, too large, of an unknown kind, or of a shape that the model cannot take."""
+
+
 class ContextError(MillstreamError):
     """The prompt does not fit into the context."""
 

@@ -5,21 +5,37 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 from engine import models
+from engine.decode.cache import cache_bytes
 from engine.errors import ModelFileError
 from engine.formats import open_index
 from engine.formats.index import TensorIndex
-from engine.types import ModelInfo
+from engine.memory.outline import outline
+from engine.models.model import Model
+from engine.types import DEFAULT_CONTEXT, ModelInfo
+from engine.vision.eyes import Eyes, find_eyes
 
 
-def describe(path: str | os.PathLike[str]) -> ModelInfo:
+def describe(path: str | os.PathLike[str], mmproj: str | os.PathLike[str] | None = None) -> ModelInfo:
     """The model at `path`, in a few milliseconds, or up to a second where a checkpoint's tokenizer is to be translated.
 
-    Raises ModelFileError or UnsupportedModelError as `Engine.load`.
+    It sees with the tower of `mmproj`, or with the one that lies beside it and fits. Raises ModelFileError or
+    UnsupportedModelError as `Engine.load`.
     """
-    return model_info(open_index(Path(path)))
+    index = open_index(Path(path))
+    info = model_info(index)
+    eyes = find_eyes(index, None if mmproj is None else Path(mmproj))
+    return with_needs(info, outline(index, min(info.context_length or DEFAULT_CONTEXT, DEFAULT_CONTEXT)), eyes)
+
+
+def with_needs(info: ModelInfo, model: Model, eyes: Eyes | None) -> ModelInfo:
+    """The same with what the model needs of memory, and with its eyes."""
+    if eyes is not None:
+        info = replace(info, vision=eyes.name, vision_bytes=eyes.nbytes)
+    return replace(info, context=model.context_length, kv_bytes=cache_bytes(model.caches, model.context_length, "f16"))
 
 
 def model_info(index: TensorIndex) -> ModelInfo:
@@ -43,10 +59,11 @@ def model_info(index: TensorIndex) -> ModelInfo:
         parameters=sum(math.prod(tensor.shape) for tensor in index.tensors.values()),
         file_bytes=sum(_size(path) for path in index.paths),
         context_length=number("context_length"),
-        layers=number("block_count"),
+        layers=number("block_count") - number("nextn_predict_layers"),
         hidden_size=number("embedding_length"),
         vocabulary=len(tokens) if isinstance(tokens, list) else number("vocab_size"),
         encodings=dict(encodings.most_common()),
+        weight_bytes=sum(tensor.nbytes for tensor in index.tensors.values()),
     )
 
 

@@ -8,19 +8,56 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-Role = Literal["system", "user", "assistant"]
+Role = Literal["system", "user", "assistant", "tool"]
+Effort = Literal["low", "medium", "high"]
 FinishReason = Literal["stop", "length", "context", "cancelled"]
 
 CACHE_KINDS: Final = ("f16", "f32", "q8_0")
 """The number formats of the key-value cache."""
 
+EFFORTS: Final = ("low", "medium", "high")
+"""How much a model may be asked to reason."""
+
+
+DEFAULT_CONTEXT: Final = 8192
+"""Positions kept where the budgets name none and the model allows them."""
+
+PLACE: Final = "\ufffc"
+"""Unicode's object replacement character: stands for a picture in a message's text."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """A picture as it lies on disk: PNG, JPEG, WebP, GIF, BMP or HEIC. Errors call it by its `name`."""
+
+    data: bytes = field(repr=False)
+    name: str = "The picture"
+
 
 @dataclass(frozen=True)
 class Message:
-    """One turn of a conversation."""
+    """One turn of a conversation.
+
+    `images` stand, in their order, where the text has a `PLACE`; those without one stand before the text.
+    `calls` are those that the assistant's turn asks for. The turns of the role "tool" after it hold their results, in
+    the same order. `reasoning` is what came before the turn's text and calls; the model's template decides how much of
+    it the model is told again.
+    """
 
     role: Role
     content: str
+    images: tuple[Image, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
+    reasoning: str = ""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """What the model may call. `parameters` is the JSON Schema of an object, written as text."""
+
+    name: str
+    description: str = ""
+    parameters: str = '{"type": "object", "properties": {}}'
 
 
 @dataclass(frozen=True)
@@ -28,13 +65,15 @@ class Budgets:
     """What the engine may use. `None` means: chosen by the engine.
 
     `context` is the number of positions kept; `kv` the form of the key-value cache, one of `CACHE_KINDS`;
-    `chunk` the number of prompt tokens per prefill call, which never changes the result.
+    `chunk` the number of prompt tokens per prefill call, which never changes the result. `max_patches` caps how finely
+    a picture is looked at, within what the model allows.
     """
 
     threads: int | None = None
     context: int | None = None
     kv: str = "f16"
     chunk: int = 512
+    max_patches: int | None = None
 
 
 @dataclass(frozen=True)
@@ -42,7 +81,8 @@ class Settings:
     """How a reply is made. `temperature` 0 is greedy; `seed` `None` draws a fresh one.
 
     `top_k` 0, `top_p` 1, `min_p` 0 and `repetition_penalty` 1 switch the respective filter off.
-    `max_tokens` `None` goes on to the end of the context.
+    `max_tokens` `None` goes on to the end of the context. `thinking` switches the model's reasoning on or off, and
+    `effort` is how much of it there should be; `None` is what the model's template does by itself.
     """
 
     max_tokens: int | None = None
@@ -53,6 +93,8 @@ class Settings:
     repetition_penalty: float = 1.0
     seed: int | None = None
     stop: tuple[str, ...] = ()
+    thinking: bool | None = None
+    effort: Effort | None = None
 
 
 @dataclass(frozen=True)
@@ -147,6 +189,16 @@ class ModelInfo:
     vocabulary: int
     encodings: dict[str, int] = field(default_factory=dict)
     """Bytes by weight encoding, largest first."""
+    vision: str = ""
+    """The projector of its vision tower, empty where it cannot see."""
+    weight_bytes: int = 0
+    """Memory of the weights, without a vision tower's."""
+    vision_bytes: int = 0
+    """Memory of the vision tower's weights, taken when the first picture comes."""
+    context: int = 0
+    """Positions that are kept unless another number is asked for; 0 where only the file was looked at."""
+    kv_bytes: int = 0
+    """Memory of an f16 key-value cache for `context` positions."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ SUFFIX = ".gguf"
 
 @dataclass(frozen=True)
 class LibraryModel:
-    """A usable model file. `name` is what `Library.resolve` takes."""
+    """A usable model: a file, or the folder of a checkpoint. `name` is what `Library.resolve` takes."""
 
     name: str
     path: Path
@@ -40,11 +40,16 @@ class Library:
     def list(self) -> tuple[LibraryModel, ...]:
         """What can be loaded, by name. A file that is still being fetched has another suffix or a hidden folder."""
         found = [
-            LibraryModel(path.name.removesuffix(SUFFIX), path, nbytes)
-            for path in self.root.glob(f"*{SUFFIX}")
+            LibraryModel(self._name(path), path, nbytes)
+            for path in self.root.glob("*")
             if not path.name.startswith(".") and (nbytes := _usable_bytes(path))
         ]
         return tuple(sorted(found, key=lambda model: model.name.casefold()))
+
+    def _name(self, path: Path) -> str:
+        """Without its suffix, unless that means another one."""
+        short = path.name.removesuffix(SUFFIX)
+        return path.name if (self.root / short).exists() else short
 
     def resolve(self, name_or_path: str) -> Path:
         """The file that is meant: the starter by its name, a path, or a name in the library, in this order.
@@ -82,7 +87,10 @@ def _usable_bytes(path: Path) -> int:
     try:
         if path.name == STARTER.file and not STARTER.is_whole(path):
             return 0
+        if not path.is_dir() and path.suffix != SUFFIX:
+            return 0
         index = open_index(path)
-        return sum(part.stat().st_size for part in index.paths) if index.paths[0].name == path.name else 0
+        later = path.is_file() and index.paths[0].name != path.name
+        return 0 if later else sum(part.stat().st_size for part in index.paths)
     except (MillstreamError, OSError):
         return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import gguf
 import numpy as np
 import torch
 from gguf import GGMLQuantizationType, GGUFWriter
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
+from bench.hybrid import HYBRID
 from bench.oracle import CLASSES, GEMMA, architecture_of, gguf_name, to_gguf, to_transformers
 from engine import models
 from engine.formats.gguf import read
@@ -19,6 +21,7 @@ from engine.kernels.ops import Ops
 from engine.memory.meter import Meter
 from engine.memory.store import WeightStore
 from engine.models.model import Model
+from tests import tiny_gemma4
 
 CONTEXT = 64
 """The context length of a tiny model, unless it is changed."""
@@ -46,6 +49,24 @@ GEMMA_SHAPE: dict[str, object] = {
 """What a tiny Gemma has besides: the converter knows no head of its own."""
 BITNET_SHAPE: dict[str, object] = {"hidden_size": 256, "intermediate_size": 256, "head_dim": 64}
 """What a tiny BitNet has besides: ternary encodings have blocks of 256."""
+HYBRID_SHAPE: dict[str, object] = {
+    "num_hidden_layers": 4,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+}
+"""What a tiny Qwen3.5 has besides: three recurrent layers and one that attends."""
+FAMILY_SHAPES: dict[str, dict[str, object]] = {
+    "bitnet": BITNET_SHAPE,
+    "bitnet-b1.58": BITNET_SHAPE,
+    "gemma2": GEMMA_SHAPE,
+    "gemma3": GEMMA_SHAPE,
+    "qwen35": HYBRID_SHAPE,
+    "qwen3vl": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 2, 2]}},
+}
+"""What a tiny model of a family has besides."""
 
 
 def tiny(architecture: str, **changes: object) -> PreTrainedModel:
@@ -53,10 +74,11 @@ def tiny(architecture: str, **changes: object) -> PreTrainedModel:
 
     Its weights are large enough for attention to pick out single positions.
     """
+    if architecture == "gemma4":
+        return tiny_gemma4.make(SHAPE | changes)
     make_config, make_model = CLASSES[architecture]
-    gemma = architecture in GEMMA
-    own = BITNET_SHAPE if architecture.startswith("bitnet") else GEMMA_SHAPE if gemma else {}
-    model = make_model(make_config(**(SHAPE | own | changes))).eval()
+    gemma, hybrid = architecture in GEMMA, architecture in HYBRID
+    model = make_model(make_config(**(SHAPE | FAMILY_SHAPES.get(architecture, {}) | changes))).eval()
     draws = torch.Generator().manual_seed(20)
     with torch.no_grad():
         for name, values in model.named_parameters():
@@ -64,20 +86,38 @@ def tiny(architecture: str, **changes: object) -> PreTrainedModel:
             if values.ndim == 2:
                 values *= 1.5 / values.shape[1] ** 0.5
             elif "norm" in name:
-                values.mul_(0.2).add_(0 if gemma else 1)
+                centred = gemma or (hybrid and "linear_attn" not in name)
+                values.mul_(0.2).add_(0 if centred else 1)
+            elif "A_log" in name:
+                values.sub_(3)  # states last for some twenty tokens
     return model
 
 
-def write_gguf(path: Path, model: PreTrainedModel, encoding: str = "F32", *, shard: int = 0) -> None:
+def no_tokenizer(writer: GGUFWriter) -> None:
+    """llama.cpp loads no file that does not say so."""
+    writer.add_tokenizer_model("none")
+
+
+def write_gguf(
+    path: Path,
+    model: PreTrainedModel,
+    encoding: str = "F32",
+    *,
+    tokenizer: Callable[[GGUFWriter], None] = no_tokenizer,
+    shard: int = 0,
+) -> None:
     """Write the model with its matrices in `encoding`, and give it the rounded weights that the file now holds.
 
     Keys and tensors are those that llama.cpp's converter writes (`set_gguf_parameters`); norms and biases stay F32.
-    `encoding` is one that the `gguf` package can quantise to. `shard` is the most tensors of a file, 0 for all in one;
-    shards are named by their numbers (`gguf_split`).
+    `encoding` is one that the `gguf` package can quantise to; `tokenizer` adds what a tokenizer needs. `shard` is the
+    most tensors of a file, 0 for all in one; shards are named by their numbers (`gguf_split`).
     """
-    config = model.config
+    config = model.config.get_text_config()
     writer = GGUFWriter(path, architecture_of(config), split_max_tensors=shard)
-    writer.add_tokenizer_model("none")  # llama.cpp loads no file that does not say so
+    tokenizer(writer)
+    if architecture_of(config) == "gemma4":
+        tiny_gemma4.write(writer, model, encoding)
+        return
     writer.add_vocab_size(config.vocab_size)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
@@ -101,9 +141,16 @@ def write_gguf(path: Path, model: PreTrainedModel, encoding: str = "F32", *, sha
     if config.model_type == "bitnet":  # `BitnetModel`
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(1.0)
-    _write_rotary(writer, model)
+    if architecture_of(config) == "qwen3vl":  # `Qwen3VLTextModel`, and `MmprojModel` counts the levels
+        writer.add_rope_dimension_sections([*config.rope_parameters["mrope_section"], 0])
+        writer.add_num_deepstack_layers(len(model.config.vision_config.deepstack_visual_indexes))
+    if architecture_of(config) in HYBRID:
+        _write_hybrid(writer, config)
+    write_rotary(writer, model)
     with torch.no_grad():
         for name, values in model.named_parameters():
+            if ".visual." in name:
+                continue
             kind = GGMLQuantizationType[encoding if values.ndim == 2 else "F32"]
             packed = gguf.quantize(to_gguf(name, values.numpy(), config), kind)
             writer.add_tensor(gguf_name(name, config), packed, raw_dtype=kind)
@@ -122,11 +169,26 @@ def load_model(path: Path, ops: Ops, context: int = CONTEXT) -> Model:
         return models.build(index.metadata, store, context=context)
 
 
-def _write_rotary(writer: GGUFWriter, model: PreTrainedModel) -> None:
+def _write_hybrid(writer: GGUFWriter, config: PreTrainedConfig) -> None:
+    """As `Qwen3NextModel` and `_Qwen35MRopeMixin`. A converter of today also lists the recurrent layers."""
+    writer.add_ssm_conv_kernel(config.linear_conv_kernel_dim)
+    writer.add_ssm_state_size(config.linear_key_head_dim)
+    writer.add_ssm_group_count(config.linear_num_key_heads)
+    writer.add_ssm_time_step_rank(config.linear_num_value_heads)
+    writer.add_ssm_inner_size(config.linear_value_head_dim * config.linear_num_value_heads)
+    recurrent = [kind == "linear_attention" for kind in config.layer_types]
+    if recurrent != [(index + 1) % 4 > 0 for index in range(len(recurrent))]:
+        writer.add_array(f"{architecture_of(config)}.attention.recurrent_layers", recurrent)
+    writer.add_full_attention_interval(4)
+    writer.add_rope_dimension_count(int(config.head_dim * config.rope_parameters["partial_rotary_factor"]))
+    writer.add_rope_dimension_sections([11, 11, 10, 0])
+
+
+def write_rotary(writer: GGUFWriter, model: PreTrainedModel) -> None:
     """Keys and tensors of rotary positions, as `set_gguf_parameters` and `generate_extra_tensors` of the converter."""
-    writes = {}
+    writes, config = {}, model.config.get_text_config()
     # Gemma 3 scales the turning of its global layers; the base of the local ones is not written.
-    rope = model.config.rope_parameters.get("full_attention", model.config.rope_parameters)
+    rope = config.rope_parameters.get("full_attention", config.rope_parameters)
     writer.add_rope_freq_base(rope["rope_theta"])
     if rope["rope_type"] == "llama3":
         writes["rope_freqs.weight"] = _llama3_divisors(model)
@@ -145,7 +207,7 @@ def _write_rotary(writer: GGUFWriter, model: PreTrainedModel) -> None:
     if rope["rope_type"] == "longrope":
         # As the converter does for Phi-3: the amplitude is worked out beforehand.
         original = rope["original_max_position_embeddings"]
-        longer = model.config.max_position_embeddings / original
+        longer = config.max_position_embeddings / original
         writer.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE)
         writer.add_rope_scaling_orig_ctx_len(original)
         writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(max(longer, 1)) / math.log(original)))

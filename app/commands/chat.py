@@ -7,15 +7,18 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from app import options
-from app.console import Progress, Thoughts, complain, note, note_cut, open_engine, write
+from app.console import Progress, Thoughts, complain, note, note_cut, note_reasoning, open_engine, write
 from engine import (
     Cancel,
     ContextError,
     Finished,
+    Image,
+    ImageError,
     Message,
     MillstreamError,
     PrefillProgress,
@@ -24,6 +27,7 @@ from engine import (
     SettingsError,
     StorageError,
     Text,
+    ToolCall,
 )
 
 if TYPE_CHECKING:
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
 NAME = "chat"
 SUMMARY = "chat in the terminal"
 
-HELP = "Ctrl+C stops a reply, /new begins again, /quit leaves."
+HELP = "Ctrl+C stops a reply, /image FILE adds a picture to the next question, /new begins again, /quit leaves."
 
 
 def parents() -> Sequence[argparse.ArgumentParser]:
@@ -46,10 +50,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     budgets, settings = options.budgets(arguments), options.settings(arguments)
     opening = options.opening(arguments)
-    with open_engine(arguments.model, budgets) as engine:
+    with open_engine(arguments.model, budgets, arguments.mmproj) as engine:
         note(f"{engine.info.name}. {HELP}")
         _enable_line_editing()
         messages = list(opening)
+        images: list[Image] = []
         while (line := _question()) is not None:
             command = line.strip()
             if not command:
@@ -58,19 +63,28 @@ def execute(arguments: argparse.Namespace) -> int:
                 break
             if command == "/new":
                 messages = list(opening)
+                images.clear()
                 note("A new conversation.")
+                continue
+            if command.split()[0] == "/image":
+                try:
+                    images.append(_image(command.removeprefix("/image").strip()))
+                    note(f"{images[-1].name} goes with the next question.")
+                except ImageError as error:
+                    complain(error)
                 continue
             if command.startswith("//"):
                 line = command[1:]
             elif command.startswith("/"):
                 complain(
-                    f"There is no command {command.split()[0]}: /new begins again, /quit leaves. "
-                    "To send a line that begins with a slash, write two."
+                    f"There is no command {command.split()[0]}: /image FILE adds a picture, /new begins again, "
+                    "/quit leaves. To send a line that begins with a slash, write two."
                 )
                 continue
-            messages.append(Message("user", line))
+            messages.append(Message("user", line, tuple(images)))
+            images.clear()
             try:
-                reply = _reply(engine, messages, settings)
+                reply = _reply(engine, messages, settings, final_only=arguments.final_only)
             except StorageError:
                 raise
             except MillstreamError as error:
@@ -83,6 +97,15 @@ def execute(arguments: argparse.Namespace) -> int:
                 # Many templates refuse two turns of the same role in a row.
                 messages.pop()
     return 0
+
+
+def _image(path: str) -> Image:
+    """Raises ImageError for a file that cannot be read."""
+    from engine.vision.images import read
+
+    if not path:
+        raise ImageError("Name the picture after /image.")
+    return Image(read(Path(path).expanduser()), Path(path).name)
 
 
 def _question() -> str | None:
@@ -129,10 +152,11 @@ def _enable_line_editing() -> None:
             import readline  # noqa: F401
 
 
-def _reply(engine: Engine, messages: Sequence[Message], settings: Settings) -> str:
+def _reply(engine: Engine, messages: Sequence[Message], settings: Settings, *, final_only: bool) -> str:
     """Stream one reply to standard output: → its text, as far as it came."""
-    progress, shown = Progress(), Thoughts()
+    progress, shown = Progress(), Thoughts(hidden=final_only)
     pieces: list[str] = []
+    reasoning = ""
     finished: Finished | None = None
     with _interrupt_cancels() as cancel:
         for event in engine.chat(messages, settings, cancel=cancel):
@@ -142,11 +166,16 @@ def _reply(engine: Engine, messages: Sequence[Message], settings: Settings) -> s
                 case Reasoning(text):
                     progress.clear()
                     shown.show(text)
+                    reasoning += text
                 case Text(text):
                     progress.clear()
                     shown.close()
                     pieces.append(text)
                     write(text)
+                case ToolCall(name):
+                    progress.clear()
+                    shown.close()
+                    complain(f"The model asks for the tool {name}, and here it has none.")
                 case Finished():
                     finished = event
     progress.clear()
@@ -154,6 +183,7 @@ def _reply(engine: Engine, messages: Sequence[Message], settings: Settings) -> s
     write("\n")
     if finished is not None:
         note_cut(finished, way_out=": /new begins again")
+    note_reasoning(settings, reasoning)
     return "".join(pieces)
 
 

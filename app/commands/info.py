@@ -27,7 +27,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from engine import describe
 
     options.budgets(arguments)
-    model = describe(find_model(arguments.model))
+    model = describe(find_model(arguments.model), arguments.mmproj)
     if arguments.json:
         write(json.dumps(dataclasses.asdict(model), ensure_ascii=False) + "\n")
         return 0
@@ -41,6 +41,9 @@ def execute(arguments: argparse.Namespace) -> int:
         "vocabulary": f"{model.vocabulary:,} tokens",
         "context": f"{model.context_length:,} tokens",
         "encodings": ", ".join(f"{name} {human_bytes(nbytes)}" for name, nbytes in model.encodings.items()),
+        "vision": f"{model.vision}, {human_bytes(model.vision_bytes)} of weights" if model.vision else "none",
+        "memory": f"{human_bytes(model.weight_bytes)} for the weights, "
+        f"{human_bytes(model.kv_bytes)} for a context of {model.context:,} tokens",
     }
     write("".join(f"{key:<14}{value}\n" for key, value in rows.items()))
     return 0

@@ -9,8 +9,9 @@ import secrets
 from collections.abc import Iterable, Sequence
 
 from app import options
-from app.console import Progress, Thoughts, note_cut, open_engine, write
-from engine import Event, Finished, Message, PrefillProgress, Reasoning, SettingsError, Text
+from app.console import Progress, Thoughts, note_cut, note_reasoning, open_engine, write
+from app.tools_file import read_tools
+from engine import Event, Finished, Message, PrefillProgress, Reasoning, SettingsError, Text, ToolCall
 
 NAME = "run"
 SUMMARY = "answer one prompt"
@@ -22,6 +23,12 @@ def parents() -> Sequence[argparse.ArgumentParser]:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--raw", action="store_true", help="go on from the text itself, without the chat template")
+    parser.add_argument(
+        "--tools",
+        metavar="FILE",
+        help="a JSON file with a list of tools that the model may call; each call is printed as a line of JSON",
+    )
+    options.images(parser)
     options.json_output(parser)
 
 
@@ -29,54 +36,95 @@ def execute(arguments: argparse.Namespace) -> int:
     budgets, settings = options.budgets(arguments), options.settings(arguments)
     if settings.seed is None:
         settings = dataclasses.replace(settings, seed=secrets.randbits(32))
-    if arguments.raw and arguments.system is not None:
-        raise SettingsError("--system has no place in raw text: write it into the prompt, or leave --raw away.")
+    if arguments.raw:
+        _check_raw(arguments)
     prompt = options.prompt_text(arguments)
-    with open_engine(arguments.model, budgets) as engine:
+    tools = read_tools(arguments.tools) if arguments.tools is not None else ()
+    images = options.read_images(arguments)
+    with open_engine(arguments.model, budgets, arguments.mmproj) as engine:
         if arguments.raw:
             events = engine.generate(prompt, settings)
         else:
-            events = engine.chat([*options.opening(arguments), Message("user", prompt)], settings)
-        text, reasoning, finished = _follow(events, stream=not arguments.json)
+            messages = [*options.opening(arguments), Message("user", prompt, images)]
+            events = engine.chat(messages, settings, tools=tools)
+        reply = _Reply(stream=not arguments.json, final_only=arguments.final_only)
+        finished = reply.follow(events)
     if arguments.json:
         result = {
-            "text": text,
-            "reasoning": reasoning,
+            "text": reply.text,
+            "reasoning": reply.reasoning,
+            "tool_calls": [_call(call) for call in reply.calls],
             "finish_reason": finished.reason,
+            "in_reasoning": finished.in_reasoning,
             "seed": settings.seed,
             "usage": dataclasses.asdict(finished.usage),
             "timings": dataclasses.asdict(finished.timings),
         }
+        if arguments.final_only:
+            del result["reasoning"]
         write(json.dumps(result, ensure_ascii=False) + "\n")
-        return 0
-    if not text.endswith("\n"):
-        write("\n")
-    note_cut(finished)
+    else:
+        note_cut(finished)
+    note_reasoning(settings, reply.reasoning)
     return 0
 
 
-def _follow(events: Iterable[Event], *, stream: bool) -> tuple[str, str, Finished]:
-    """Take a reply in, shown as it comes where `stream` is set: → its text, its reasoning, its end."""
-    progress, shown = Progress(), Thoughts()
-    pieces: list[str] = []
-    thoughts: list[str] = []
-    for event in events:
-        match event:
-            case PrefillProgress(done, total):
-                progress.show("Reading the prompt", done, total)
-            case Reasoning(text):
-                progress.clear()
-                thoughts.append(text)
-                if stream:
-                    shown.show(text)
-            case Text(text):
-                progress.clear()
-                shown.close()
-                pieces.append(text)
-                if stream:
-                    write(text)
-            case Finished():
-                progress.clear()
-                shown.close()
-                return "".join(pieces), "".join(thoughts), event
-    raise AssertionError("a reply ends with Finished")
+def _check_raw(arguments: argparse.Namespace) -> None:
+    """Raises SettingsError for what only a chat template can tell the model."""
+    given = {
+        "--system": arguments.system,
+        "--tools": arguments.tools,
+        "--image": arguments.image or None,
+        "--no-thinking" if arguments.thinking is False else "--thinking": arguments.thinking,
+        "--reasoning": arguments.reasoning,
+    }
+    for option, value in given.items():
+        if value is not None:
+            raise SettingsError(f"{option} has no place in raw text: write it into the prompt, or leave --raw away.")
+
+
+def _call(call: ToolCall) -> dict[str, object]:
+    return {"name": call.name, "arguments": json.loads(call.arguments)}
+
+
+class _Reply:
+    """One reply, as far as it has come. `stream` shows it as it comes, each call on a line of its own."""
+
+    def __init__(self, *, stream: bool, final_only: bool) -> None:
+        self.text = ""
+        self.reasoning = ""
+        self.calls: list[ToolCall] = []
+        self._stream = stream
+        self._line_open = True
+        self._progress = Progress()
+        self._thoughts = Thoughts(hidden=final_only)
+
+    def follow(self, events: Iterable[Event]) -> Finished:
+        """Take it in to its end."""
+        for event in events:
+            match event:
+                case PrefillProgress(done, total):
+                    self._progress.show("Reading the prompt", done, total)
+                case Reasoning(text):
+                    self._progress.clear()
+                    self.reasoning += text
+                    if self._stream:
+                        self._thoughts.show(text)
+                case Text(text):
+                    self._write(text)
+                    self.text += text
+                case ToolCall():
+                    line = json.dumps(_call(event), ensure_ascii=False) + "\n"
+                    self._write("\n" + line if self.text and self._line_open else line)
+                    self.calls.append(event)
+                case Finished():
+                    self._write("\n" if self._line_open else "")
+                    return event
+        raise AssertionError("a reply ends with Finished")
+
+    def _write(self, text: str) -> None:
+        self._progress.clear()
+        self._thoughts.close()
+        if self._stream and text:
+            write(text)
+            self._line_open = not text.endswith("\n")

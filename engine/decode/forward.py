@@ -2,31 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.decode.cache import KVCache
 from engine.decode.finite import not_finite
+from engine.decode.prompt import Prompt
 from engine.errors import ContextError
 from engine.kernels.ops import Ops, Tensor
-from engine.models.model import Model
+from engine.models.model import OWN, Inset, Model, Tables
+from engine.vision.patches import Picture
+from engine.vision.positions import prompt_positions
+
+See = Callable[[Picture], Tensor]
+"""A vision tower at work: → the picture's features, [tokens, width]."""
+
+
+def blind(picture: Picture) -> Tensor:
+    """What a model without a tower makes of pictures."""
+    raise AssertionError("a prompt for a model that cannot see has no pictures")
 
 
 class Forward:
-    """A model, the device that it runs on, and the cache that it fills."""
+    """A model, the device that it runs on, and the cache that it fills. `see` turns pictures into features."""
 
-    def __init__(self, model: Model, ops: Ops, cache: KVCache) -> None:
+    def __init__(self, model: Model, ops: Ops, cache: KVCache, see: See = blind) -> None:
         self.model = model
         self.ops = ops
         self.cache = cache
-        self._hidden = ops.recorded(lambda tokens, start: model.hidden(ops, tokens, start, cache.layers))
+        self._see = see
+        self._prompt = Prompt(())
+        self._tables: Tables = OWN
+        self._record()
+
+    @property
+    def cached(self) -> Prompt:
+        """What the cache holds."""
+        stop = len(self.cache)
+        return Prompt(self.cache.tokens, tuple(self._prompt.within(0, stop)))
+
+    def begin(self, prompt: Prompt) -> int:
+        """The text from here on is `prompt`, which `advance` is given next: → how many of its rows stay cached."""
+        kept = self.cache.keep_prefix(prompt)
+        self._prompt = prompt
+        if self.model.turns and (prompt.pictures or self._tables):
+            self._turn(prompt)
+        return kept
+
+    def run(self, ops: Ops, tokens: Sequence[int], start: int) -> Tensor:
+        """The pass on `ops`, as it is, with the pictures that begin in it seen anew."""
+        insets = [
+            Inset(placed.start - start, placed.picture.tokens, self._see(placed.picture))
+            for placed in self._prompt.within(start, start + len(tokens))
+        ]
+        layers, tables = self.cache.layers, self._tables
+        return self.model.hidden(ops, tokens, start, layers, tables=tables, insets=insets)
+
+    def _turn(self, prompt: Prompt) -> None:
+        """Let rows of pictures, and what follows them, turn by places of their own."""
+        places, after = prompt_positions(prompt.segments())
+        rest, _ = prompt_positions([self.model.context_length - len(places)], after)
+        made = {turn: turn.at(np.concatenate([places, rest])) for turn in self.model.turns}
+        if not self._tables:
+            self._tables = made
+            self._record()
+        for turn, table in self._tables.items():  # in place: recorded passes point at them
+            table.cos[:], table.sin[:] = made[turn].cos, made[turn].sin
+
+    def _record(self) -> None:
+        self._hidden = self.ops.recorded(
+            lambda tokens, start: self.model.hidden(self.ops, tokens, start, self.cache.layers, tables=self._tables)
+        )
 
     def advance(self, tokens: Sequence[int]) -> Tensor:
         """Compute the next positions for `tokens`: → hidden [n, hidden_size]. The cache holds them on return.
 
         Raises ContextError, with the cache as it was, where they reach past the model's context or the cache's end.
+        After any other exception the cache holds what it held, or less where the model has recurrent layers.
         """
         needed, room = len(self.cache) + len(tokens), min(self.model.context_length, self.cache.capacity)
         if needed > room:
@@ -34,8 +88,14 @@ class Forward:
                 f"The text needs {needed} positions, but the context holds {room}; shorten it or allow a longer "
                 "context."
             )
-        hidden = self._hidden(tokens, len(self.cache))
-        self.cache.extend(tokens)
+        start = len(self.cache)
+        seen = self._prompt.within(start, start + len(tokens))
+        try:
+            hidden = self.run(self.ops, tokens, start) if seen else self._hidden(tokens, start)
+            self.cache.extend(tokens)
+        except BaseException:
+            self.cache.restore()
+            raise
         return hidden
 
     def logits(self, hidden: Tensor) -> npt.NDArray[np.float32]:
@@ -45,7 +105,7 @@ class Forward:
         """
         logits: npt.NDArray[np.float32] = self.ops.host(self.model.logits(self.ops, hidden))
         if not np.isfinite(logits).all():
-            raise not_finite(self.model, self.ops, self.cache, hidden)
+            raise not_finite(self, hidden)
         return logits
 
     def next_logits(self, hidden: Tensor) -> npt.NDArray[np.float32]:

@@ -4,61 +4,64 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Generator, Sequence
-from typing import Final
+from collections.abc import Generator
 
 from engine.cancel import Cancel
 from engine.decode.forward import Forward
+from engine.decode.prompt import Prompt
 from engine.decode.sampler import Sampler
 from engine.kernels.ops import Tensor
-from engine.text import Detokenizer, ReplyReader, StopStrings, Tokenizer
+from engine.text import Detokenizer, ReplyForm, StopStrings, Tokenizer
+from engine.text.reply import HEADER_TOKENS
 from engine.types import Event, Finished, FinishReason, PrefillProgress, Settings, Timings, Usage
-
-HEADER_TOKENS: Final = 64
-"""So many tokens at the end of a prompt hold all of the last message's header."""
 
 
 def generate(
     forward: Forward,
     tokenizer: Tokenizer,
-    prompt: Sequence[int],
+    prompt: Prompt,
     settings: Settings,
     *,
     chunk: int,
-    continues: bool,
+    form: ReplyForm | None = None,
     cancel: Cancel | None = None,
 ) -> Generator[Event]:
     """Read `prompt`, which fits into the cache and is not empty, then write until something ends the reply.
 
-    `continues` says that the reply goes on in the middle of the prompt's text, so that a blank at its start belongs to
-    it, and reasoning is not told apart from text. What the cache shares with the prompt is not computed again. `cancel`
-    is looked at before every chunk and every token. Whenever an event is out, and after any exception or `close()` of
-    the generator, the cache holds exactly the tokens it claims, so that the next prompt can build on it. The last event
-    is `Finished`, whose reason is "stop" for an end token or a stop string, "length" for `max_tokens`, "context" where
-    the cache is full. A character that any other reason than "stop" cuts in two is left out.
+    `form` is how a reply tells reasoning and calls apart from text. Without one the reply goes on in the middle of the
+    prompt's text: all of it is text, and a blank at its start belongs to it. What the cache shares with the prompt is
+    not computed again. `cancel` is looked at before every chunk and every token. Whenever an event is out, and after
+    any exception or `close()` of the generator, the cache holds exactly the tokens it claims, so that the next prompt
+    can build on it. The last event is `Finished`, whose reason is "stop" for an end token or a stop string, "length"
+    for `max_tokens`, "context" where the cache is full. A character that any other reason than "stop" cuts in two is
+    left out.
     """
     cancel = cancel or Cancel()
     cache = forward.cache
-    reply = _Reply(len(prompt), cache.keep_prefix(prompt))
+    reply = _Reply(len(prompt), forward.begin(prompt))
+    # What the next prompt shares with this one may end in its last header, which says whether to think.
+    lasting = prompt.whole(max(len(prompt) - HEADER_TOKENS, len(cache))) if cache.recurrent else 0
 
     yield PrefillProgress(len(cache), len(prompt), reply.cached)
     hidden: Tensor = None
     while len(cache) < len(prompt):
+        if len(cache) == lasting:
+            cache.keep_state()
         if cancel.is_set():
             yield reply.finished("cancelled")
             return
         started = time.perf_counter()
-        hidden = forward.advance(prompt[len(cache) : len(cache) + chunk])
+        size = lasting - len(cache) if len(cache) < lasting < len(cache) + chunk else chunk
+        hidden = forward.advance(prompt.piece(len(cache), size))
         reply.prefill_s += time.perf_counter() - started
         yield PrefillProgress(len(cache), len(prompt), reply.cached)
 
     sampler = Sampler(settings, _seed(settings), forward.model.vocabulary)
-    sampler.see(prompt)
-    channels = None if continues else tokenizer.channels
-    detokenizer = Detokenizer(tokenizer, continues=continues, keep=channels.markers if channels else ())
+    sampler.see(prompt.ids)
+    continues, form = form is None, form or ReplyForm()
+    detokenizer = Detokenizer(tokenizer, continues=continues, keep=form.markers)
     stops = StopStrings(settings.stop)
-    prompt_end = tokenizer.decode(prompt[-HEADER_TOKENS:], skip_special=False) if channels else ""
-    reader = ReplyReader(channels.reader(prompt_end) if channels else None)
+    reader = form.reader(tokenizer, prompt.ids)
     token: int | None = None
     reason: FinishReason | None = None
     while reason is None:

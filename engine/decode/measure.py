@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from engine.decode.cache import position_bytes
 from engine.decode.forward import Forward
+from engine.decode.states import state_bytes
 from engine.formats.index import TensorIndex
 from engine.kernels.ops import Tensor
 from engine.memory.floors import measure_floors
@@ -20,6 +21,9 @@ SHORT = 4
 TABLE, HEAD = "token_embd.weight", "output.weight"
 """The input table, which is the head as well where the file has no other."""
 
+LAYER_TABLE = "per_layer_token_embd.weight"
+"""The table of what every layer gets of a token by itself, in families that have one: a row is read a token."""
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -29,7 +33,7 @@ class Measurement:
     `peak_memory_bytes` is the most real memory the process has held; `bytes_read` came from disk since the load
     began; `bytes_per_token` of weights are passed over by one step. To these the two `decode_…_bytes_per_token` add
     the keys and values that the mean step of the run reads: those of every position before its own, in every layer,
-    as if no layer had a window.
+    as if no layer had a window; those that several layers read count once; and the states of recurrent layers.
 
     `multiply_adds_per_token` of prefill: rows · columns of every matrix that a token passes, and the head's share,
     which the last token alone passes; attention and whatever else is no matrix are left out.
@@ -111,26 +115,29 @@ def measure_rates(forward: Forward, prompt: Sequence[int], tokens: int, *, chunk
 
 
 def weight_bytes_per_token(index: TensorIndex) -> int:
-    """Bytes of weights that one step reads: all of them, but one row of an input table that is not the head as well."""
+    """Bytes of weights that one step reads: all of them, but one row of a table that is not the head as well."""
     total = sum(tensor.nbytes for tensor in index.tensors.values())
-    table = index.tensors.get(TABLE)
-    if table is None or HEAD not in index.tensors:
-        return total
-    return total - table.nbytes + table.nbytes // table.shape[0]
+    for name in (TABLE, LAYER_TABLE) if HEAD in index.tensors else (LAYER_TABLE,):
+        if table := index.tensors.get(name):
+            total -= table.nbytes - table.nbytes // table.shape[0]
+    return total
 
 
 def multiply_adds_per_token(index: TensorIndex, tokens: int) -> int:
     """Multiply-adds of one token in the model's matrices, where `tokens` of a prefill share the head's one row."""
     matrices = {name: math.prod(info.shape) for name, info in index.tensors.items() if len(info.shape) == 2}
     table = matrices.pop(TABLE, 0)
+    matrices.pop(LAYER_TABLE, None)
     head = matrices.pop(HEAD, table)
     return sum(matrices.values()) + head // tokens
 
 
 def _cache_bytes(forward: Forward, start: int, steps: int) -> int:
-    """Bytes of keys and values before its own position that the mean of `steps` steps from `start` on reads."""
-    position = sum(position_bytes([layer.spec], layer.kind) for layer in forward.cache.layers)
-    return round(position * (start + (steps - 1) / 2))
+    """Bytes of keys and values before its own position, and of states, that the mean of `steps` steps from `start` on
+    reads."""
+    layers = forward.cache.layers
+    position = sum(position_bytes([layer.spec], layer.kind) for layer in layers)
+    return round(position * (start + (steps - 1) / 2)) + state_bytes([layer.spec for layer in layers])
 
 
 def _prefill(forward: Forward, prompt: Sequence[int], chunk: int) -> None:

@@ -28,22 +28,22 @@ _ELSEWHERE: Final = re.compile(r"[/\\:\0]")
 def read_folder(folder: Path) -> TensorIndex:
     """The checkpoint that lies in a folder. Raises ModelFileError where it is incomplete or damaged,
     UnsupportedModelError where the engine does not know something in it."""
-    if not os.path.isfile(folder / "config.json"):
-        raise _no_config(folder)
-    if os.path.isfile(folder / SINGLE):
-        return _read(folder, (folder / SINGLE,), None)
-    if os.path.isfile(folder / INDEX):
-        return _read_shards(folder / INDEX)
-    raise _no_weights(folder)
+    return _read(folder, *_files(folder))
+
+
+def read_tower(folder: Path) -> TensorIndex:
+    """The vision tower of the checkpoint that lies in a folder, seen as a GGUF file of it. Raises as `read_folder`."""
+    paths, weight_map = _files(folder)
+    return huggingface.translate_tower(folder, _entries(folder, paths, weight_map), paths)
 
 
 def read_file(path: Path) -> TensorIndex:
     """The checkpoint of which `path` is the index or a file of weights. Raises as `read_folder` does."""
     if path.name.endswith(INDEX_SUFFIX):
-        return _read_shards(path)
+        return _read(path.parent, *_shards(path))
     index = path.with_name(INDEX)
     if os.path.isfile(index) and path.name in _weight_map(index).values():
-        return _read_shards(index)
+        return _read(path.parent, *_shards(index))
     if shard := _SHARD.fullmatch(path.name):
         raise ModelFileError(
             f"{path.name} is one of {int(shard[1])} files of a model, but the list of them, {INDEX}, is not in "
@@ -52,7 +52,18 @@ def read_file(path: Path) -> TensorIndex:
     return _read(path.parent, (path,), None)
 
 
-def _read_shards(index: Path) -> TensorIndex:
+def _files(folder: Path) -> tuple[tuple[Path, ...], dict[str, str] | None]:
+    """The files of weights of the checkpoint in a folder, and where each tensor should be, if there are several."""
+    if not os.path.isfile(folder / "config.json"):
+        raise _no_config(folder)
+    if os.path.isfile(folder / SINGLE):
+        return (folder / SINGLE,), None
+    if os.path.isfile(folder / INDEX):
+        return _shards(folder / INDEX)
+    raise _no_weights(folder)
+
+
+def _shards(index: Path) -> tuple[tuple[Path, ...], dict[str, str]]:
     weight_map = _weight_map(index)
     names = sorted(set(weight_map.values()))
     for number, name in enumerate(names, 1):
@@ -61,11 +72,16 @@ def _read_shards(index: Path) -> TensorIndex:
                 f"File {number} of the {len(names)} that {index.name} lists is missing: there is no {quoted(name)} in "
                 f"{index.parent}. Put all of them into one folder, or download the missing one."
             )
-    return _read(index.parent, tuple(index.with_name(name) for name in names), weight_map)
+    return tuple(index.with_name(name) for name in names), weight_map
 
 
-def _read(folder: Path, paths: Sequence[Path], weight_map: dict[str, str] | None) -> TensorIndex:
+def _read(folder: Path, paths: tuple[Path, ...], weight_map: dict[str, str] | None) -> TensorIndex:
     config = huggingface.Configuration.read(folder)
+    return huggingface.translate(config, _entries(folder, paths, weight_map), paths)
+
+
+def _entries(folder: Path, paths: Sequence[Path], weight_map: dict[str, str] | None) -> dict[str, Entry]:
+    """The tensors of all files by name, each where the checkpoint's list says."""
     entries: dict[str, Entry] = {}
     for path in paths:
         for name, entry in read_header(path).items():
@@ -83,7 +99,7 @@ def _read(folder: Path, paths: Sequence[Path], weight_map: dict[str, str] | None
                 f"Tensor {quoted(name)} should be in {file}, but is not: the file belongs to another model, or is "
                 "incomplete. Download it again."
             )
-    return huggingface.translate(config, entries, tuple(paths))
+    return entries
 
 
 def _weight_map(index: Path) -> dict[str, str]:

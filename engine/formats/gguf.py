@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from engine.formats.index import TensorIndex, TensorInfo
 
 _PART_NAME = re.compile(r"(.*)-(\d{5})-of-(\d{5})(\.gguf)", re.DOTALL | re.IGNORECASE)
 """How llama.cpp names the files of a split model, counting from 1."""
+_BLOCK = re.compile(r"blk\.(\d{1,9})\.", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ class _Part:
 
 
 def read(path: Path) -> TensorIndex:
-    """The model that `path` is, or is one part of. The metadata is that of the first part.
+    """The model that `path` is, or is one part of. The metadata is that of the first part. Blocks that only draft
+    tokens for a model to check, which `block_count` counts last, are left out.
 
     Raises ModelFileError where a file is damaged, cut short, or missing from the split, UnsupportedModelError for a
     version, byte order or weight encoding that the engine does not read.
@@ -50,7 +53,18 @@ def read(path: Path) -> TensorIndex:
         tensors |= part.tensors
     if len(parts) > 1:
         _check_total(parts[0], len(tensors))
-    return TensorIndex(tuple(part.path for part in parts), parts[0].header.metadata, tensors)
+    metadata = parts[0].header.metadata
+    return TensorIndex(tuple(part.path for part in parts), metadata, _without_drafting(metadata, tensors))
+
+
+def _without_drafting(metadata: Mapping[str, object], tensors: dict[str, TensorInfo]) -> dict[str, TensorInfo]:
+    """The tensors but those of the last `nextn_predict_layers` blocks."""
+    prefix = metadata.get("general.architecture")
+    blocks, drafting = (metadata.get(f"{prefix}.{key}") for key in ("block_count", "nextn_predict_layers"))
+    if not isinstance(blocks, int) or not isinstance(drafting, int) or not 0 < drafting < blocks:
+        return tensors
+    numbered = ((name, _BLOCK.match(name)) for name in tensors)
+    return {name: tensors[name] for name, block in numbered if block is None or int(block[1]) < blocks - drafting}
 
 
 def _read_part(path: Path) -> _Part:

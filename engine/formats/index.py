@@ -8,6 +8,15 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
+class Span:
+    """`nbytes` bytes from byte `offset` of `path` on."""
+
+    path: Path
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
 class TensorInfo:
     """Where one tensor lies.
 
@@ -18,6 +27,12 @@ class TensorInfo:
     `split_heads` is 0 where the rows lie in their order. Else the rows are those of so many attention heads, and each
     head's even rows lie before its odd ones: of d rows, row 2i lies at i and row 2i + 1 at i + d/2. A head's bytes are
     then read together (`head_bytes`); heads themselves lie in order, so that any run of them is one span.
+
+    With `transposed` the matrix, which is one of floats, lies column by column. `shift` is added to the decoded values
+    of a vector.
+
+    `pieces` is empty where the bytes are one span. Else `shape` is [n, …] and each of the n has a span of its own,
+    perhaps in several files: `path` and `offset` are those of the first, `nbytes` is that of all.
     """
 
     name: str
@@ -27,6 +42,14 @@ class TensorInfo:
     offset: int
     nbytes: int
     split_heads: int = 0
+    transposed: bool = False
+    shift: float = 0.0
+    pieces: tuple[Span, ...] = ()
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Where the bytes lie, in their order."""
+        return self.pieces or (Span(self.path, self.offset, self.nbytes),)
 
     @property
     def head_bytes(self) -> int:

@@ -19,7 +19,8 @@ def positions(capacity: int) -> int:
 
 
 def row_bytes(spec: CacheSpec, kind: str) -> tuple[int, int]:
-    """Bytes of one head's key and of one head's value at one position, stored as `kind`.
+    """Bytes of one head's key and of one head's value at one position, stored as `kind`; none for the value where it is
+    part of the key.
 
     Raises SettingsError for a kind that is not known, or that cannot hold vectors of these widths.
     """
@@ -32,11 +33,12 @@ def row_bytes(spec: CacheSpec, kind: str) -> tuple[int, int]:
                 f"A q8_0 key-value cache stores blocks of {BLOCK}, but this model's keys and values are {widths[0]} "
                 f"and {widths[1]} wide; use the f16 cache."
             )
-        return widths[0] // BLOCK * 34, widths[1] // BLOCK * 34
-    size = 2 if kind == "f16" else 4
-    return widths[0] * size, widths[1] * size
+        key, value = (width // BLOCK * 34 for width in widths)
+    else:
+        key, value = (width * (2 if kind == "f16" else 4) for width in widths)
+    return key, 0 if spec.latent else value
 
 
 def holds(spec: CacheSpec, kind: str) -> bool:
     """Whether keys and values of this layer can be stored as `kind`."""
-    return kind != "q8_0" or spec.key_dim % BLOCK == spec.value_dim % BLOCK == 0
+    return kind != "q8_0" or (spec.key_dim % BLOCK == 0 and (spec.latent or spec.value_dim % BLOCK == 0))

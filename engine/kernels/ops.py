@@ -14,6 +14,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from engine.kernels.state import StateSpec
+
 Activation = Literal["silu", "gelu_tanh", "gelu_erf", "sigmoid", "relu_squared", "swiglu_clamped"]
 """The function of a gate, by its name in CONTRACT.md, whose value multiplies what is gated.
 
@@ -48,6 +50,44 @@ class Weight:
     scale: float | None = None
 
 
+Routing = Any
+"""Which experts each token goes to, and with which weights. Made by `route`, used by that `Ops` alone."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The matrices of a mixture's experts, or of heads: `data` is uint8 [n_experts, rows, row_bytes].
+
+    Each expert's bytes are C-contiguous, but those of two experts may lie apart. Of a mixture, `scales`, float32
+    [n_experts] and C-contiguous, multiply what biases are added to.
+    """
+
+    name: str
+    encoding: str
+    n_experts: int
+    rows: int
+    columns: int
+    data: npt.NDArray[np.uint8]
+    scales: npt.NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True)
+class Router:
+    """How a mixture chooses its experts (CONTRACT.md, section 11): the best `k` by `scores` of the router's logits.
+
+    With `groups`, only the best `groups_kept` take part, by the sum of their `marks` best choices. The weights are the
+    scores of those chosen, with `normalise` divided by their sum, times `scale`.
+    """
+
+    k: int
+    scores: Literal["softmax", "sigmoid"] = "softmax"
+    groups: int = 1
+    groups_kept: int = 1
+    marks: int = 2
+    normalise: bool = False
+    scale: float = 1.0
+
+
 @dataclass(frozen=True)
 class Rotary:
     """Rotary position tables, made once in float64: `cos` and `sin` float32 [context, dims/2].
@@ -62,11 +102,18 @@ class Rotary:
 
 @dataclass(frozen=True)
 class CacheSpec:
-    """The key-value cache that one layer needs: heads, and the widths of one key and one value."""
+    """The key-value cache that one layer needs: heads, and the widths of one key and one value.
+
+    `latent`: the first `value_dim` elements of a key are its value, so that keys alone are stored.
+    """
 
     n_kv_heads: int
     key_dim: int
     value_dim: int
+    latent: bool = False
+
+    def __post_init__(self) -> None:
+        assert not self.latent or self.value_dim <= self.key_dim
 
 
 @dataclass(frozen=True)
@@ -79,11 +126,17 @@ class AttentionSpec:
     softcap: float | None = None
 
 
+LayerSpec = CacheSpec | StateSpec
+"""What one layer keeps of the positions before."""
+
+
 class LayerCache(Protocol):
-    """One layer's keys and values, owned by the `Ops` that made it. Rows past the current length are garbage."""
+    """One layer's keys and values, owned by the `Ops` that made it; rows past the current length are garbage. Or its
+    recurrent state, which stands after the last position that was computed; it is float32, whatever `kind` was asked
+    for, and takes the same memory for any `capacity`."""
 
     @property
-    def spec(self) -> CacheSpec: ...
+    def spec(self) -> LayerSpec: ...
 
     @property
     def capacity(self) -> int: ...
@@ -118,11 +171,15 @@ class Ops(Protocol):
         """
         ...
 
-    def vector(self, values: npt.NDArray[np.float32]) -> Handle:
-        """A handle for norm weights, biases and sinks: float32 [width]."""
+    def stack(self, weight: Stack) -> Handle:
+        """A handle for `experts` and `head_linears`, which keeps it as `weight`. Raises as `matrix` does."""
         ...
 
-    def cache(self, spec: CacheSpec, capacity: int, kind: str) -> LayerCache:
+    def vector(self, values: npt.NDArray[np.float32]) -> Handle:
+        """A handle for norm weights, biases and sinks, float32 [width], and a convolution's taps [channels, taps]."""
+        ...
+
+    def cache(self, spec: LayerSpec, capacity: int, kind: str) -> LayerCache:
         """Room for `capacity` positions; `kind` is one of `engine.types.CACHE_KINDS`.
 
         Raises SettingsError where the kind cannot hold keys or values of these widths.
@@ -162,8 +219,40 @@ class Ops(Protocol):
         """Several `linear` of the same x in one call."""
         ...
 
+    def head_linears(self, x: Tensor, weight: Handle, *, transposed: bool = False) -> Tensor:
+        """Each run of a row by the matrix of its own head: [n, heads · a], a stack [heads, b, a] → [n, heads · b].
+
+        With `transposed` the stack is [heads, a, b], as a file has it that keeps these matrices the other way round.
+        """
+        ...
+
     def gated(self, x: Tensor, gate: Handle, up: Handle, activation: Activation = "silu") -> Tensor:
         """activation(x @ gateᵀ) · (x @ upᵀ)."""
+        ...
+
+    def route(self, logits: Tensor, router: Router, bias: Handle | None = None) -> Routing:
+        """The experts of each row of logits [n, n_experts]; `bias` [n_experts] counts for the choice alone.
+
+        k experts are always chosen; of a row with NaN any, with NaN for their weights.
+        """
+        ...
+
+    def experts(
+        self,
+        x: Tensor,
+        routing: Routing,
+        gate: Handle,
+        up: Handle,
+        down: Handle,
+        activation: Activation = "silu",
+        gate_bias: Handle | None = None,
+        up_bias: Handle | None = None,
+        down_bias: Handle | None = None,
+    ) -> Tensor:
+        """Σ weight · ((activation(x @ gateᵀ) · (x @ upᵀ)) @ downᵀ) over each row's experts: → [n, rows of down].
+
+        The handles are stacks; biases are vectors [n_experts · rows], added to what their matrices give.
+        """
         ...
 
     def layer_norm(self, x: Tensor, weight: Handle, bias: Handle, eps: float) -> Tensor:
@@ -205,8 +294,8 @@ class Ops(Protocol):
     def attention(
         self,
         q: Tensor,
-        k: Tensor,
-        v: Tensor,
+        k: Tensor | None,
+        v: Tensor | None,
         cache: LayerCache,
         spec: AttentionSpec,
         start: int,
@@ -215,11 +304,35 @@ class Ops(Protocol):
     ) -> Tensor:
         """Store k and v at positions `start …`, then attend causally: → [n, n_heads · value_dim].
 
-        q [n, n_heads · key_dim], k [n, n_kv_heads · key_dim], v [n, n_kv_heads · value_dim]; `sinks` [n_heads] is a
+        q [n, n_heads · key_dim], k [n, n_kv_heads · key_dim], v [n, n_kv_heads · value_dim], or `None` where the cache
+        is latent; without both, the cache holds these positions already, from another layer. `sinks` [n_heads] is a
         logit for each query head that takes its share of the weight but has no value. With `until`, row i sees the
-        positions before `until[i]`, at least its own and at most those stored. Raises NumericsError where a
-        key or a value does not fit into the cache's number format.
+        positions before `until[i]`, at least its own and at most those stored. Raises NumericsError where a key or a
+        value does not fit into the cache's number format.
         """
+        ...
+
+    def convolved(self, x: Tensor, taps: Handle, state: LayerCache, start: int, activation: Activation) -> Tensor:
+        """activation of the causal depthwise convolution over the rows before and x's own: [n, channels] of the same.
+
+        `taps` [channels, taps], the oldest first. The state stands at position `start`, at 0 for zeros whatever it
+        holds, and after the call at `start + n`.
+        """
+        ...
+
+    def delta_rule(
+        self, x: Tensor, a: Tensor, b: Tensor, rate: Handle, bias: Handle, state: LayerCache, start: int
+    ) -> Tensor:
+        """The gated delta rule over x [n, (2 · n_key_heads · key_dim) + n_heads · value_dim], the queries, keys and
+        values of a row, neither normed nor scaled: → [n, n_heads · value_dim].
+
+        a, b [n, n_heads]: a row's state decays by exp(rate · softplus(a + bias)), with `rate` and `bias` [n_heads], and
+        learns by sigmoid(b). The state stands as for `convolved`, which does not move what this moves.
+        """
+        ...
+
+    def copy_state(self, source: LayerCache, target: LayerCache) -> None:
+        """Make `target` the same as `source`, both recurrent states of the same spec."""
         ...
 
     def last(self, x: Tensor, rows: int) -> Tensor:

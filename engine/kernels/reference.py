@@ -15,7 +15,20 @@ from torch.nn import functional
 from engine import weights
 from engine.errors import NumericsError
 from engine.kernels.kv import row_bytes
-from engine.kernels.ops import Activation, AttentionSpec, CacheSpec, LayerCache, Pass, Rotary, Weight
+from engine.kernels.ops import (
+    Activation,
+    AttentionSpec,
+    CacheSpec,
+    LayerCache,
+    LayerSpec,
+    Pass,
+    Rotary,
+    Router,
+    Stack,
+    Weight,
+)
+from engine.kernels.reference_recurrent import ReferenceState, causal_convolution, delta_rule
+from engine.kernels.state import StateSpec
 
 Tensor = torch.Tensor
 FORMATS: Final = MappingProxyType({"f16": torch.float16, "f32": torch.float32})
@@ -50,6 +63,22 @@ class ReferenceMatrix:
 
     weight: Weight
     values: Tensor
+
+
+@dataclass(frozen=True)
+class ReferenceStack:
+    """The weights of a mixture's experts, and their decoded values [n_experts, rows, columns]."""
+
+    weight: Stack
+    values: Tensor
+
+
+@dataclass(frozen=True)
+class ReferenceRouting:
+    """Per token the chosen experts and their weights: both [n, k]."""
+
+    ids: Tensor
+    weights: Tensor
 
 
 class FloatRows:
@@ -101,21 +130,28 @@ class ReferenceCache:
     def __init__(self, spec: CacheSpec, capacity: int, kind: str) -> None:
         row_bytes(spec, kind)
         self.spec, self.capacity, self.kind = spec, capacity, kind
-        self.keys, self.values = (self._room(dim) for dim in (spec.key_dim, spec.value_dim))
-        self.nbytes = self.keys.nbytes + self.values.nbytes
+        self.keys = self._room(spec.key_dim)
+        self.values = None if spec.latent else self._room(spec.value_dim)
+        self.nbytes = self.keys.nbytes + (0 if self.values is None else self.values.nbytes)
 
     def _room(self, dim: int) -> FloatRows | BlockRows:
         if self.kind == "q8_0":
             return BlockRows(self.capacity, self.spec.n_kv_heads, dim)
         return FloatRows(self.capacity, self.spec.n_kv_heads, dim, FORMATS[self.kind])
 
-    def store(self, k: Tensor, v: Tensor, start: int) -> None:
+    def store(self, k: Tensor, v: Tensor | None, start: int) -> None:
         """Round the rows of `k` and `v` into positions `start …`. Raises NumericsError where one becomes infinite."""
+        assert (v is None) == (self.values is None)
         for what, rows, kept in (("key", k, self.keys), ("value", v, self.values)):
-            if kept.put(rows, start):
+            if rows is not None and kept is not None and kept.put(rows, start):
                 raise NumericsError(
                     f"A {what} is too large for the {self.kind} key-value cache; load the model with an f32 cache."
                 )
+
+    def get(self, stop: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of the first `stop` positions."""
+        keys = self.keys.get(stop)
+        return keys, keys[..., : self.spec.value_dim] if self.values is None else self.values.get(stop)
 
 
 class ReferenceOps:
@@ -132,10 +168,18 @@ class ReferenceOps:
         values = weights.get(weight.encoding).decode(weight.data)
         return ReferenceMatrix(weight, torch.tensor(values, dtype=self._dtype))
 
+    def stack(self, weight: Stack) -> ReferenceStack:
+        values = np.stack([weights.get(weight.encoding).decode(data) for data in weight.data])
+        if weight.scales is not None:
+            values *= weight.scales[:, np.newaxis, np.newaxis]
+        return ReferenceStack(weight, torch.tensor(values, dtype=self._dtype))
+
     def vector(self, values: npt.NDArray[np.float32]) -> Tensor:
         return torch.tensor(values, dtype=self._dtype)
 
-    def cache(self, spec: CacheSpec, capacity: int, kind: str) -> ReferenceCache:
+    def cache(self, spec: LayerSpec, capacity: int, kind: str) -> ReferenceCache | ReferenceState:
+        if isinstance(spec, StateSpec):
+            return ReferenceState(spec, capacity, self._dtype)
         return ReferenceCache(spec, capacity, kind)
 
     def recorded(self, forward: Pass) -> Pass:
@@ -173,8 +217,51 @@ class ReferenceOps:
     def linears(self, x: Tensor, weights: Sequence[ReferenceMatrix]) -> list[Tensor]:
         return [self.linear(x, weight) for weight in weights]
 
+    def head_linears(self, x: Tensor, weight: ReferenceStack, *, transposed: bool = False) -> Tensor:
+        runs = x.reshape(len(x), len(weight.values), -1)
+        return torch.einsum("nha,hab->nhb" if transposed else "nha,hba->nhb", runs, weight.values).reshape(len(x), -1)
+
     def gated(self, x: Tensor, gate: ReferenceMatrix, up: ReferenceMatrix, activation: Activation = "silu") -> Tensor:
         return _gated(self.linear(x, gate), self.linear(x, up), activation)
+
+    def route(self, logits: Tensor, router: Router, bias: Tensor | None = None) -> ReferenceRouting:
+        scores = logits.softmax(dim=-1) if router.scores == "softmax" else logits.sigmoid()
+        scores = scores.masked_fill(logits.isnan().any(dim=-1, keepdim=True), torch.nan)
+        choice = (scores if bias is None else scores + bias).nan_to_num(-torch.inf)
+        if router.groups > 1:
+            grouped = choice.reshape(len(choice), router.groups, -1)
+            marks = grouped.topk(min(router.marks, grouped.shape[-1]), dim=-1).values.sum(dim=-1)
+            closed = marks.argsort(dim=-1, descending=True, stable=True)[:, router.groups_kept :]
+            mask = torch.zeros_like(marks, dtype=torch.bool).scatter(-1, closed, True)
+            choice = grouped.masked_fill(mask[..., None], -torch.inf).flatten(start_dim=-2)
+        ids = choice.argsort(dim=-1, descending=True, stable=True)[:, : router.k]
+        shares = scores.gather(-1, ids)
+        if router.normalise:
+            shares = shares / shares.sum(dim=-1, keepdim=True)
+        return ReferenceRouting(ids, shares * router.scale)
+
+    def experts(
+        self,
+        x: Tensor,
+        routing: ReferenceRouting,
+        gate: ReferenceStack,
+        up: ReferenceStack,
+        down: ReferenceStack,
+        activation: Activation = "silu",
+        gate_bias: Tensor | None = None,
+        up_bias: Tensor | None = None,
+        down_bias: Tensor | None = None,
+    ) -> Tensor:
+        def part(rows: Tensor, stack: ReferenceStack, bias: Tensor | None, expert: int) -> Tensor:
+            own = None if bias is None else bias.reshape(stack.weight.n_experts, -1)[expert]
+            return functional.linear(rows, stack.values[expert], own)
+
+        out = x.new_zeros(len(x), down.weight.rows)
+        for expert in range(gate.weight.n_experts):
+            row, place = (routing.ids == expert).nonzero(as_tuple=True)
+            made = _gated(part(x[row], gate, gate_bias, expert), part(x[row], up, up_bias, expert), activation)
+            out[row] += routing.weights[row, place, None] * part(made, down, down_bias, expert)
+        return out
 
     def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
         return functional.layer_norm(x, (x.shape[1],), weight, bias, eps)
@@ -219,8 +306,8 @@ class ReferenceOps:
     def attention(
         self,
         q: Tensor,
-        k: Tensor,
-        v: Tensor,
+        k: Tensor | None,
+        v: Tensor | None,
         cache: LayerCache,
         spec: AttentionSpec,
         start: int,
@@ -229,10 +316,10 @@ class ReferenceOps:
     ) -> Tensor:
         assert isinstance(cache, ReferenceCache)
         n, end = len(q), start + len(q)
-        cache.store(k, v, start)
+        if k is not None:
+            cache.store(k, v, start)
         shared = spec.n_heads // cache.spec.n_kv_heads
-        keys = cache.keys.get(end).to(self._dtype).repeat_interleave(shared, dim=1)
-        values = cache.values.get(end).to(self._dtype).repeat_interleave(shared, dim=1)
+        keys, values = (kept.to(self._dtype).repeat_interleave(shared, dim=1) for kept in cache.get(end))
         queries = q.reshape(n, spec.n_heads, cache.spec.key_dim) * spec.scale
         scores = torch.einsum("ihd,jhd->hij", queries, keys)
         if spec.softcap is not None:
@@ -246,6 +333,20 @@ class ReferenceOps:
             scores = torch.cat([scores, sinks[:, None, None].expand(-1, n, 1)], dim=-1)
         shares = scores.softmax(dim=-1)[..., :end]
         return torch.einsum("hij,jhd->ihd", shares, values).reshape(n, -1)
+
+    def convolved(self, x: Tensor, taps: Tensor, state: LayerCache, start: int, activation: Activation) -> Tensor:
+        assert isinstance(state, ReferenceState)
+        return ACTIVATIONS[activation](causal_convolution(x, taps, state, start))
+
+    def delta_rule(
+        self, x: Tensor, a: Tensor, b: Tensor, rate: Tensor, bias: Tensor, state: LayerCache, start: int
+    ) -> Tensor:
+        assert isinstance(state, ReferenceState)
+        return delta_rule(x, a, b, rate, bias, state, start)
+
+    def copy_state(self, source: LayerCache, target: LayerCache) -> None:
+        assert isinstance(source, ReferenceState) and isinstance(target, ReferenceState)
+        target.take(source)
 
     def last(self, x: Tensor, rows: int) -> Tensor:
         return x[len(x) - rows :]

@@ -12,12 +12,15 @@ from engine.errors import NumericsError
 from engine.kernels.ops import (
     Activation,
     AttentionSpec,
-    CacheSpec,
     Handle,
     LayerCache,
+    LayerSpec,
     Ops,
     Pass,
     Rotary,
+    Router,
+    Routing,
+    Stack,
     Tensor,
     Weight,
 )
@@ -40,6 +43,7 @@ class Watch:
         self._caches = caches
         self._start = start
         self._unnamed: tuple[str, int] | None = None
+        self._last = ""
 
     @property
     def nbytes(self) -> int:
@@ -48,10 +52,13 @@ class Watch:
     def matrix(self, weight: Weight) -> Handle:
         return self._ops.matrix(weight)
 
+    def stack(self, weight: Stack) -> Handle:
+        return self._ops.stack(weight)
+
     def vector(self, values: npt.NDArray[np.float32]) -> Handle:
         return self._ops.vector(values)
 
-    def cache(self, spec: CacheSpec, capacity: int, kind: str) -> LayerCache:
+    def cache(self, spec: LayerSpec, capacity: int, kind: str) -> LayerCache:
         return self._ops.cache(spec, capacity, kind)
 
     def recorded(self, forward: Pass) -> Pass:
@@ -82,9 +89,33 @@ class Watch:
         made = self._ops.linears(x, weights)
         return [self._checked(out, _weight(weight)) for out, weight in zip(made, weights, strict=True)]
 
+    def head_linears(self, x: Tensor, weight: Handle, *, transposed: bool = False) -> Tensor:
+        self._reached(_weight(weight))
+        return self._checked(self._ops.head_linears(x, weight, transposed=transposed), _weight(weight))
+
     def gated(self, x: Tensor, gate: Handle, up: Handle, activation: Activation = "silu") -> Tensor:
         self._reached(_weight(gate))
         return self._checked(self._ops.gated(x, gate, up, activation), f"{_weight(gate)} or {_weight(up)}")
+
+    def route(self, logits: Tensor, router: Router, bias: Handle | None = None) -> Routing:
+        return self._ops.route(logits, router, bias)
+
+    def experts(
+        self,
+        x: Tensor,
+        routing: Routing,
+        gate: Handle,
+        up: Handle,
+        down: Handle,
+        activation: Activation = "silu",
+        gate_bias: Handle | None = None,
+        up_bias: Handle | None = None,
+        down_bias: Handle | None = None,
+    ) -> Tensor:
+        self._reached(_weight(gate))
+        biases = gate_bias, up_bias, down_bias
+        made = self._ops.experts(x, routing, gate, up, down, activation, *biases)
+        return self._checked(made, f"{_weight(gate)}, {_weight(up)} or {_weight(down)}")
 
     def layer_norm(self, x: Tensor, weight: Handle, bias: Handle, eps: float) -> Tensor:
         return self._noted(self._ops.layer_norm(x, weight, bias, eps), "the norm")
@@ -116,18 +147,34 @@ class Watch:
     def attention(
         self,
         q: Tensor,
-        k: Tensor,
-        v: Tensor,
+        k: Tensor | None,
+        v: Tensor | None,
         cache: LayerCache,
         spec: AttentionSpec,
         start: int,
         sinks: Handle | None = None,
         until: Sequence[int] | None = None,
     ) -> Tensor:
-        layer = next(index for index, known in enumerate(self._caches) if known is cache)
-        self._reached(f"the attention of blk.{layer}")
+        # A layer that reads another's cache is known by the weight that made its queries.
+        where = f"the attention of {self._block(cache)}" if k is not None else f"the attention after {self._last}"
+        self._reached(where)
         made = self._ops.attention(q, k, v, cache, spec, start, sinks, until)
-        return self._checked(made, f"the attention of blk.{layer}")
+        return self._checked(made, where)
+
+    def convolved(self, x: Tensor, taps: Handle, state: LayerCache, start: int, activation: Activation) -> Tensor:
+        name = f"the convolution of {self._block(state)}"
+        self._reached(name)
+        return self._checked(self._ops.convolved(x, taps, state, start, activation), name)
+
+    def delta_rule(
+        self, x: Tensor, a: Tensor, b: Tensor, rate: Handle, bias: Handle, state: LayerCache, start: int
+    ) -> Tensor:
+        name = f"the delta rule of {self._block(state)}"
+        self._reached(name)
+        return self._checked(self._ops.delta_rule(x, a, b, rate, bias, state, start), name)
+
+    def copy_state(self, source: LayerCache, target: LayerCache) -> None:
+        self._ops.copy_state(source, target)
 
     def last(self, x: Tensor, rows: int) -> Tensor:
         return self._ops.last(x, rows)
@@ -146,6 +193,9 @@ class Watch:
 
     def close(self) -> None:
         """The watched `Ops` stays open."""
+
+    def _block(self, cache: LayerCache) -> str:
+        return f"blk.{next(index for index, known in enumerate(self._caches) if known is cache)}"
 
     def _bad_row(self, x: Tensor) -> int | None:
         finite = np.isfinite(self._ops.host(x)).all(axis=1)
@@ -167,6 +217,7 @@ class Watch:
         if self._unnamed is not None:
             what, row = self._unnamed
             raise self._error(f"{what} before {where}", row)
+        self._last = where
 
     def _error(self, where: str, row: int) -> NumericsError:
         layer = re.search(r"\bblk\.(\d+)", where)

@@ -8,7 +8,22 @@ from types import MappingProxyType
 from typing import Final
 
 from engine.errors import SettingsError, UnsupportedModelError
-from engine.models import bitnet, gemma2, gemma3, llama, phi3, qwen2, qwen3, smollm3
+from engine.models import (
+    bitnet,
+    deepseek2,
+    gemma2,
+    gemma3,
+    gemma4,
+    gpt_oss,
+    llama,
+    phi3,
+    qwen2,
+    qwen3,
+    qwen3moe,
+    qwen3vl,
+    qwen35,
+    smollm3,
+)
 from engine.models.metadata import Metadata
 from engine.models.model import Model, WeightLoader
 
@@ -19,12 +34,18 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = MappingProxyType(
     {
         "bitnet": bitnet.build,
         "bitnet-b1.58": bitnet.build_b158,
+        "deepseek2": deepseek2.build,
         "gemma2": gemma2.build,
         "gemma3": gemma3.build,
+        "gemma4": gemma4.build,
+        "gpt-oss": gpt_oss.build,
         "llama": llama.build,
         "phi3": phi3.build,
         "qwen2": qwen2.build,
         "qwen3": qwen3.build,
+        "qwen3moe": qwen3moe.build,
+        "qwen35": qwen35.build,
+        "qwen3vl": qwen3vl.build,
         "smollm3": smollm3.build,
     }
 )

@@ -9,6 +9,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from engine.errors import ModelFileError, UnsupportedModelError
 from engine.kernels.ops import (
     Activation,
@@ -50,10 +53,18 @@ def matrix_scale(load: WeightLoader, name: str) -> float | None:
     """
     if not load.has(name):
         return None
-    scale = float(load.host(name, 1)[0])
-    if not math.isfinite(scale) or scale == 0:
+    return float(_usable(name, load.host(name, 1))[0])
+
+
+def expert_scales(load: WeightLoader, name: str, n_experts: int) -> npt.NDArray[np.float32] | None:
+    """The same for each of a mixture's experts, float32 [n_experts]."""
+    return _usable(name, load.host(name, n_experts)) if load.has(name) else None
+
+
+def _usable(name: str, scales: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    for scale in scales[~np.isfinite(scales) | (scales == 0)]:
         raise ModelFileError(f"The model file's {name} is {scale}; the file is damaged, fetch it again.")
-    return scale
+    return scales
 
 
 def post_norm(config: Config, traits: Traits, load: WeightLoader, index: int, name: str) -> Handle | None:
@@ -87,10 +98,12 @@ class Attention:
     v_bias: Handle | None
     q_norm: Handle | None
     k_norm: Handle | None
+    sinks: Handle | None
     sub_norm: Handle | None
     output: Handle
     output_bias: Handle | None
     post_norm: Handle | None
+    output_gates: bool
 
     @staticmethod
     def read(config: Config, traits: Traits, load: WeightLoader, index: int) -> Attention:
@@ -109,6 +122,7 @@ class Attention:
             q, k, v = fused(load, index, "attn_qkv", (queries, keys, values), config.hidden_size)
         else:
             refuse(load, f"blk.{index}.attn_qkv.weight", "its queries, keys and values in one matrix")
+            queries *= 2 if traits.output_gates else 1
             q = projection(load, index, "attn_q", queries, config.hidden_size, traits.activations)
             k = projection(load, index, "attn_k", keys, config.hidden_size, traits.activations)
             v = projection(load, index, "attn_v", values, config.hidden_size, traits.activations)
@@ -125,15 +139,30 @@ class Attention:
             v_bias=bias("attn_v", values, needed=traits.biased),
             q_norm=head_norm("attn_q_norm"),
             k_norm=head_norm("attn_k_norm"),
+            sinks=load.vector(f"blk.{index}.attn_sinks.weight", config.n_heads) if traits.sinks else None,
             sub_norm=sub_norm(traits, load, index, "attn_sub_norm", outputs),
             output=projection(load, index, "attn_output", config.hidden_size, outputs, traits.activations),
-            output_bias=bias("attn_output", config.hidden_size),
+            output_bias=bias("attn_output", config.hidden_size, needed=traits.biased_throughout),
             post_norm=post_norm(config, traits, load, index, "post_attention_norm"),
+            output_gates=traits.output_gates,
         )
 
-    def add(self, ops: Ops, x: Tensor, normed: Tensor, rotary: Rotary | None, cache: LayerCache, start: int) -> Tensor:
+    def add(
+        self,
+        ops: Ops,
+        x: Tensor,
+        normed: Tensor,
+        rotary: Rotary | None,
+        cache: LayerCache,
+        start: int,
+        until: Sequence[int] | None = None,
+    ) -> Tensor:
         """x + attention of the rows `normed` at positions `start …`: → [n, hidden_size]."""
         q, k, v = self._project(ops, normed)
+        gates: Tensor = None
+        if self.output_gates:
+            heads, width = self.spec.n_heads, self.cache.key_dim
+            q, gates = (ops.pick(q, heads, at, at + width) for at in (0, width))
         if self.q_norm is not None:
             q = ops.rms_norm(q, self.q_norm, self.eps)
         if self.k_norm is not None:
@@ -141,7 +170,9 @@ class Attention:
         if rotary is not None:
             q = ops.rotary(q, self.spec.n_heads, rotary, start)
             k = ops.rotary(k, self.cache.n_kv_heads, rotary, start)
-        attended = ops.attention(q, k, v, cache, self.spec, start)
+        attended = ops.attention(q, k, v, cache, self.spec, start, self.sinks, until)
+        if self.output_gates:
+            attended = ops.gate(gates, attended, "sigmoid")
         if self.sub_norm is not None:
             attended = ops.rms_norm(attended, self.sub_norm, self.eps)
         if self.post_norm is None:

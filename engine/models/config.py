@@ -24,7 +24,7 @@ MAX_POOLING_TYPE: Final = 2**8
 
 @dataclass(frozen=True)
 class Config:
-    """The numbers of one model."""
+    """The numbers of one model. Blocks that only draft tokens are not among its layers."""
 
     n_layers: int
     context_length: int
@@ -41,15 +41,18 @@ class Config:
     vocabulary: int
 
     @staticmethod
-    def read(metadata: Metadata, architecture: str) -> Config:
+    def read(metadata: Metadata, architecture: str, *, mixture: bool = False, log_multiplier: bool = False) -> Config:
         """The numbers that stand under `architecture`, such as "llama", in a file's metadata.
 
+        With `mixture` the family runs mixtures of experts, whose own numbers `engine.models.moe` reads. For
+        `log_multiplier` see `Scaling.read`.
         Raises ModelFileError for what cannot be true, UnsupportedModelError for what is not run.
         """
         keys = metadata.under(architecture)
-        if keys.integer("expert_count", low=0, high=MAX_EXPERTS, default=0) > 0:
+        if not mixture and keys.integer("expert_count", low=0, high=MAX_EXPERTS, default=0) > 0:
             raise UnsupportedModelError(
-                f"The model is a mixture of experts ({keys.whole('expert_count')}), which this engine does not run yet."
+                f"The model is a mixture of experts ({keys.whole('expert_count')}), which this engine does not run yet "
+                "for its architecture."
             )
         if keys.integer("pooling_type", low=0, high=MAX_POOLING_TYPE, default=0) > 0:
             raise _no_answers(keys.whole("pooling_type"))
@@ -80,8 +83,10 @@ class Config:
                 "the file is damaged, fetch it again."
             )
         context_length = keys.integer("context_length", high=MAX_CONTEXT)
+        blocks = keys.integer("block_count", high=MAX_LAYERS)
+        drafting = keys.integer("nextn_predict_layers", low=0, high=blocks - 1, default=0)
         return Config(
-            n_layers=keys.integer("block_count", high=MAX_LAYERS),
+            n_layers=blocks - drafting,
             context_length=context_length,
             hidden_size=hidden_size,
             intermediate_size=keys.integer("feed_forward_length", high=MAX_WIDTH),
@@ -91,7 +96,7 @@ class Config:
             value_dim=keys.integer("attention.value_length", high=MAX_HEAD_DIM, default=split),
             rotary_dim=rotary_dim,
             rope_theta=keys.number("rope.freq_base", low=1.001, high=1e15, default=10000.0),
-            scaling=Scaling.read(keys, context_length),
+            scaling=Scaling.read(keys, context_length, log_multiplier=log_multiplier),
             eps=keys.number("attention.layer_norm_rms_epsilon", low=1e-12, high=1.0),
             vocabulary=_vocabulary(metadata, keys),
         )

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine.kernels.ops import CacheSpec, Handle, LayerCache, Ops, Rotary, Tensor
+from engine.kernels.ops import Handle, LayerCache, LayerSpec, Ops, Rotary, Tensor
 from engine.models.blocks import Attention, FeedForward, matrix_scale
 from engine.models.config import Config
-from engine.models.model import WeightLoader
+from engine.models.insets import deepened, embedded, mutual
+from engine.models.model import OWN, Inset, Tables, WeightLoader
 from engine.models.traits import Traits
 
 
@@ -18,10 +19,22 @@ class Mixer(Protocol):
     """A block that looks at other positions."""
 
     @property
-    def cache(self) -> CacheSpec: ...
+    def cache(self) -> LayerSpec: ...
 
-    def add(self, ops: Ops, x: Tensor, normed: Tensor, rotary: Rotary | None, cache: LayerCache, start: int) -> Tensor:
-        """x + what the block makes of the rows `normed` at positions `start …`: → [n, hidden_size]."""
+    def add(
+        self,
+        ops: Ops,
+        x: Tensor,
+        normed: Tensor,
+        rotary: Rotary | None,
+        cache: LayerCache,
+        start: int,
+        until: Sequence[int] | None = None,
+    ) -> Tensor:
+        """x + what the block makes of the rows `normed` at positions `start …`: → [n, hidden_size].
+
+        `until` is that of `Ops.attention`.
+        """
         ...
 
 
@@ -69,6 +82,7 @@ class Decoder:
         self.traits = traits
         self.context_length = min(context, config.context_length)
         self.vocabulary = config.vocabulary
+        self.inset_width = config.hidden_size * (1 + traits.inset_levels)
         self.embedding = load.matrix("token_embd.weight", config.vocabulary, config.hidden_size)
         self.layers = tuple(
             Layer(
@@ -84,18 +98,33 @@ class Decoder:
         tied = not load.has("output.weight")
         self.head = self.embedding if tied else head(config, load)
         # Made last: the sizes in the metadata are then vouched for by the weights.
-        turns = [traits.sight(index).turn for index in range(config.n_layers)]
-        tables = {turn: turn.table(self.context_length) for turn in dict.fromkeys(turns) if turn is not None}
-        self.rotary = tuple(None if turn is None else tables[turn] for turn in turns)
+        self.layer_turns = tuple(traits.sight(index).turn for index in range(config.n_layers))
+        distinct = [turn for turn in dict.fromkeys(self.layer_turns) if turn is not None]
+        self.tables = {turn: turn.table(self.context_length) for turn in distinct}
+        self.turns = tuple(turn for turn in distinct if turn.axes is not None)
 
-    def hidden(self, ops: Ops, tokens: Sequence[int], start: int, caches: Sequence[LayerCache]) -> Tensor:
-        x = ops.embed(self.embedding, tokens, scale=self.traits.embedding_scale)
-        for layer, rotary, cache in zip(self.layers, self.rotary, caches, strict=True):
-            normed = ops.rms_norm(x, layer.mixer_norm, self.config.eps)
-            x = layer.mixer.add(ops, x, normed, rotary, cache, start)
-            normed = ops.rms_norm(x, layer.ffn_norm, self.config.eps)
+    def hidden(
+        self,
+        ops: Ops,
+        tokens: Sequence[int],
+        start: int,
+        caches: Sequence[LayerCache],
+        *,
+        tables: Tables = OWN,
+        insets: Sequence[Inset] = (),
+    ) -> Tensor:
+        scale, width, eps = self.traits.embedding_scale, self.config.hidden_size, self.config.eps
+        x = embedded(ops, lambda some: ops.embed(self.embedding, some, scale=scale), tokens, insets, width)
+        until = mutual(insets, start, len(tokens)) if self.traits.mutual_insets else None
+        turned = {**self.tables, **tables}
+        for index, (layer, turn, cache) in enumerate(zip(self.layers, self.layer_turns, caches, strict=True)):
+            rotary = None if turn is None else turned[turn]
+            normed = ops.rms_norm(x, layer.mixer_norm, eps)
+            x = layer.mixer.add(ops, x, normed, rotary, cache, start, until)
+            normed = ops.rms_norm(x, layer.ffn_norm, eps)
             x = layer.feed_forward.add(ops, x, normed)
-        return ops.rms_norm(x, self.norm, self.config.eps)
+            x = deepened(ops, x, insets, index, width)
+        return ops.rms_norm(x, self.norm, eps)
 
     def logits(self, ops: Ops, hidden: Tensor) -> Tensor:
         return ops.linear(hidden, self.head, softcap=self.traits.logit_softcap)

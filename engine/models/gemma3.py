@@ -1,4 +1,4 @@
-"""The text part of the `gemma3` architecture of GGUF files. Gemma Team, Gemma 3 (arXiv:2503.19786).
+"""The `gemma3` architecture of GGUF files. Gemma Team, Gemma 3 (arXiv:2503.19786).
 
 Defaults are those of llama.cpp. Its converter has added the one that Gemma's norms add to their weights.
 """
@@ -33,6 +33,7 @@ def build(metadata: Metadata, load: WeightLoader, context: int) -> Decoder:
         near = Sight(Turn(inverse_frequencies(theta, config.rotary_dim), "halves"), window)
     capped = "final_logit_softcapping" in keys
     traits = Traits(
+        mutual_insets=True,
         sight=lambda index: near if (index + 1) % PERIOD else far,
         head_norms=True,
         post_norms=True,

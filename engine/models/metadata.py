@@ -23,6 +23,10 @@ class Metadata:
         """The keys that begin with `name` and a dot, without them."""
         return Metadata(self._values, f"{self._prefix}{name}.")
 
+    def replaced(self, key: str, value: object) -> Metadata:
+        """The same with another value under this key."""
+        return Metadata({**self._values, self.whole(key): value}, self._prefix)
+
     def whole(self, key: str) -> str:
         """The key as it stands in the file."""
         return self._prefix + key
@@ -42,6 +46,20 @@ class Metadata:
             raise _mistyped(self.whole(key), "a whole number", value)
         if not low <= value <= high:
             raise _outside(self.whole(key), value, low, high)
+        return value
+
+    def integers(self, key: str, count: int, *, high: int, low: int = 1, default: int | None = None) -> list[int]:
+        """So many whole numbers, such as one for each layer, given as a list of them or as one for all."""
+        value = self._get(key, default)
+        if not isinstance(value, list):
+            return [self.integer(key, high=high, low=low, default=default)] * count
+        if len(value) != count:
+            raise _outside(f"length of {self.whole(key)}", len(value), count, count)
+        for number in value:
+            if not isinstance(number, int) or isinstance(number, bool):
+                raise _mistyped(self.whole(key), "a list of whole numbers", value)
+            if not low <= number <= high:
+                raise _outside(self.whole(key), number, low, high)
         return value
 
     def number(self, key: str, *, low: float, high: float, default: float | None = None) -> float:
@@ -65,6 +83,13 @@ class Metadata:
             raise _mistyped(self.whole(key), "true or false", value)
         return value
 
+    def flags(self, key: str, count: int) -> list[bool]:
+        """The first `count` of a list of true or false, one for each layer."""
+        value = self._get(key, None)
+        if not isinstance(value, list) or len(value) < count or not all(isinstance(flag, bool) for flag in value):
+            raise _mistyped(self.whole(key), f"a list of true or false for each of {count} layers", value)
+        return value[:count]
+
     def length(self, key: str, *, high: int) -> int | None:
         """The number of entries of a list, at least one; `None` where the key is absent."""
         value = self._values.get(self.whole(key))
@@ -75,6 +100,14 @@ class Metadata:
         if not 1 <= len(value) <= high:
             raise _outside(f"length of {self.whole(key)}", len(value), 1, high)
         return len(value)
+
+    def numbers(self, key: str, *, count: int, low: float, high: float) -> tuple[float, ...]:
+        """A list of so many numbers."""
+        value = self._get(key, None)
+        if not isinstance(value, list) or len(value) != count:
+            raise _mistyped(self.whole(key), f"a list of {count} numbers", value)
+        whole = self.whole(key)
+        return tuple(Metadata({whole: one}).number(whole, low=low, high=high) for one in value)
 
     def _get(self, key: str, default: object) -> object:
         value = self._values.get(self.whole(key), default)

@@ -11,25 +11,36 @@ import numpy.typing as npt
 from engine.kernels.ops import Rotary
 
 F64 = npt.NDArray[np.float64]
+Axes = npt.NDArray[np.int64]
 Style = Literal["interleaved", "halves"]
 
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """How queries and keys turn: by `frequencies` float64 [dims/2], in radians per position; then times `amplitude`."""
+    """How queries and keys turn: by `frequencies` float64 [dims/2], in radians per position; then times `amplitude`.
+
+    Where rows of a picture have places of their own in time, height and width, `axes` [dims/2] says which of the three
+    turns each pair; text has the same place on all of them.
+    """
 
     frequencies: F64
     style: Style
     amplitude: float = 1.0
+    axes: Axes | None = None
 
     def table(self, context: int) -> Rotary:
-        """cos and sin for positions 0 … context - 1: 4 · dims bytes for each position.
+        """cos and sin for positions 0 … context - 1: 4 · dims bytes for each position."""
+        return self.at(np.arange(context))
+
+    def at(self, places: npt.NDArray[np.int64]) -> Rotary:
+        """cos and sin for the places int [n] of text, or int [n, 3] where there are axes.
 
         Angles, functions and products are float64, rounded once to float32.
         """
-        angles = np.outer(np.arange(context, dtype=np.float64), self.frequencies)
+        turned = places[:, None] if places.ndim == 1 else places[:, self.axes]
+        angles = turned.astype(np.float64) * self.frequencies
         cos, sin = (self.amplitude * function(angles) for function in (np.cos, np.sin))
-        return Rotary(cos.astype(np.float32), sin.astype(np.float32), self.style)
+        return Rotary(cos.astype(np.float32, order="C"), sin.astype(np.float32, order="C"), self.style)
 
 
 def inverse_frequencies(theta: float, dims: int) -> F64:

@@ -2,7 +2,8 @@
 
 Linear: Chen et al., Position Interpolation (arXiv:2306.15595). YaRN: Peng et al. (arXiv:2309.00071), sections 3.2 to
 3.4. LongRoPE: Ding et al. (arXiv:2402.13753). Keys and defaults are those of llama.cpp (`load_hparams` and
-`llama_context`), but that YaRN's own attention factor counts wherever a converter has written it.
+`llama_context`), but that YaRN's own attention factor counts wherever a converter has written it. Its log multiplier is
+that of DeepSeek-V2 (`yarn_get_mscale` of its published code), where the one for the tables equals that for the scores.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ LEAST_RAMP: Final = 1e-3
 
 @dataclass(frozen=True)
 class Scaling:
-    """`factor` slows the turning; `amplitude` multiplies the tables; `original_context` is the length first trained on.
+    """`factor` slows the turning; `amplitude` multiplies the tables, `sharpness` the scores of attention;
+    `original_context` is the length first trained on.
 
     YaRN slows down pairs that turn less than `beta_slow` times in that length, leaves those that turn more than
-    `beta_fast` times, and blends between.
+    `beta_fast` times, and blends between. The blend begins and ends at whole pairs, if `whole_pairs`.
     """
 
     kind: str
@@ -37,11 +39,15 @@ class Scaling:
     original_context: int
     beta_fast: float
     beta_slow: float
+    whole_pairs: bool = True
+    sharpness: float = 1.0
 
     @staticmethod
-    def read(keys: Metadata, context_length: int) -> Scaling:
+    def read(keys: Metadata, context_length: int, *, log_multiplier: bool = False) -> Scaling:
         """From the keys of an architecture, whose file claims `context_length`.
 
+        With `log_multiplier` the family stretches as DeepSeek's do: a file that has the multiplier m leaves the tables
+        as they are and multiplies the scores by (1 + m · ln factor)².
         Raises ModelFileError for what cannot be true, UnsupportedModelError for what is not run.
         """
         kind = keys.text("rope.scaling.type", default="linear")
@@ -53,10 +59,14 @@ class Scaling:
         older_name = keys.number("rope.scale_linear", low=1.0, high=1e6, default=1.0)
         factor = keys.number("rope.scaling.factor", low=1.0, high=1e6, default=older_name)
         amplitude = keys.number("rope.scaling.attn_factor", low=1e-3, high=1e3, default=1.0)
+        sharpness = 1.0
         if kind == "yarn":
             _refuse_other(keys, "rope.scaling.yarn_ext_factor", 1.0)
-            _refuse_other(keys, "rope.scaling.yarn_log_multiplier", 0.0)
-            own = 0.1 * math.log(factor) + 1
+            if not log_multiplier:
+                _refuse_other(keys, "rope.scaling.yarn_log_multiplier", 0.0)
+            multiplier = keys.number("rope.scaling.yarn_log_multiplier", low=0.0, high=1e3, default=0.0)
+            sharpness = (multiplier * math.log(factor) + 1) ** 2
+            own = 1.0 if multiplier else 0.1 * math.log(factor) + 1
             amplitude *= keys.number("rope.scaling.yarn_attn_factor", low=1e-3, high=1e3, default=own)
         return Scaling(
             kind=kind,
@@ -67,6 +77,7 @@ class Scaling:
             ),
             beta_fast=keys.number("rope.scaling.yarn_beta_fast", low=1e-3, high=1e6, default=32.0),
             beta_slow=keys.number("rope.scaling.yarn_beta_slow", low=1e-3, high=1e6, default=1.0),
+            sharpness=sharpness,
         )
 
     def frequencies(self, theta: float, dims: int) -> F64:
@@ -74,9 +85,11 @@ class Scaling:
         plain = inverse_frequencies(theta, dims)
         if self.kind != "yarn":
             return plain / self.factor
-        first = max(math.floor(self._pair(self.beta_fast, theta, dims)), 0)
-        last = min(math.ceil(self._pair(self.beta_slow, theta, dims)), dims - 1)
-        slowed = np.clip((np.arange(dims // 2) - first) / max(last - first, LEAST_RAMP), 0, 1)
+        first, last = self._pair(self.beta_fast, theta, dims), self._pair(self.beta_slow, theta, dims)
+        if self.whole_pairs:
+            first, last = math.floor(first), math.ceil(last)
+        first, last = max(first, 0), min(last, dims - 1)
+        slowed: F64 = np.clip((np.arange(dims // 2) - first) / max(last - first, LEAST_RAMP), 0, 1)
         return plain * (1 - slowed) + plain / self.factor * slowed
 
     def _pair(self, turns: float, theta: float, dims: int) -> float:

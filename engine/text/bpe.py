@@ -61,7 +61,7 @@ class ByteLevel:
             ]
         )
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, *, first: bool) -> list[int]:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 

@@ -17,15 +17,21 @@ from engine.types import ToolCall
 ParameterTypes = Mapping[str, Mapping[str, object]]
 """JSON Schema's type of each parameter, by the tool's name."""
 
-QUOTES: Final[Mapping[str, tuple[str, ...]]] = {"gemma4": ('<|"|>',), "functiongemma": ("<escape>",)}
-"""What stands around texts, in the forms in which that is a token."""
+GEMMA4_QUOTE: Final = '<|"|>'
+FUNCTIONGEMMA_QUOTE: Final = "<escape>"
 
 _JSON_TEXT: Final = re.compile(r'"(?:[^"\\]|\\.|\\\Z)*+("|\Z)', re.DOTALL)
 _BARE: Final = ('{"name":', '{"type":"function"', '{"function":')
 _BUILT_IN: Final = re.compile(r"(\w[\w.]*)\.call\((.*)\)", re.DOTALL)
 _KEYWORD: Final = re.compile(r'\s*(\w+)\s*=\s*"((?:[^"\\]|\\.)*+)"\s*(?:,|\Z)', re.DOTALL)
 _PYTHON_WORDS: Final = {"True": True, "False": False, "None": None}
+_DSML_INVOKE: Final = re.compile(r'\s*<｜DSML｜invoke name="([^"]*)">\s*')
+_DSML_PARAMETER: Final = re.compile(
+    r'<｜DSML｜parameter name="([^"]*)" string="(true|false)">(.*?)</｜DSML｜parameter>\s*', re.DOTALL
+)
+_DSML_CLOSED: Final = re.compile(r"</｜DSML｜invoke>\s*")
 _DEEPEST: Final = 64
+_DECODER: Final = JSONDecoder()
 _SEPARATORS: Final = "; \t\r\n"
 
 
@@ -42,11 +48,15 @@ def in_qwen_text(text: str) -> bool:
 
 
 def in_gemma4_text(text: str) -> bool:
-    return text.count('<|"|>') % 2 == 1
+    return text.count(GEMMA4_QUOTE) % 2 == 1
 
 
 def in_functiongemma_text(text: str) -> bool:
-    return text.count("<escape>") % 2 == 1
+    return text.count(FUNCTIONGEMMA_QUOTE) % 2 == 1
+
+
+def in_dsml_text(text: str) -> bool:
+    return text.rfind("<｜DSML｜parameter ") > text.rfind("</｜DSML｜parameter>")
 
 
 def begins_bare_call(start: str) -> bool | None:
@@ -106,18 +116,63 @@ def llama3(body: str, types: ParameterTypes) -> list[ToolCall]:
 
 def _json_calls(body: str) -> list[ToolCall]:
     calls = []
-    decoder = JSONDecoder()
     while body:
-        try:
-            call, end = decoder.raw_decode(body)
-        except RecursionError:
-            raise ValueError("nested too deeply") from None
+        call, end = _first_json(body)
         if not isinstance(call, Mapping):
             raise ValueError("a call is an object")
         call = call["function"] if isinstance(call.get("function"), Mapping) else call
         name = call.get("name", call.get("function"))
         calls.append(call_of(name, call.get("parameters", call.get("arguments"))))
         body = body[end:].lstrip(_SEPARATORS)
+    return calls
+
+
+def mistral(body: str, types: ParameterTypes) -> list[ToolCall]:
+    """`[{"name": …, "arguments": {…}, "id": …}, …]`, or `NAME[CALL_ID]ID[ARGS]{…}`, each after a marker of its own."""
+    body = body.strip()
+    calls = []
+    if body.startswith("["):
+        listed, end = _first_json(body)
+        if not isinstance(listed, list) or not listed or body[end:].strip():
+            raise ValueError("calls are a list")
+        for call in listed:
+            if not isinstance(call, Mapping):
+                raise ValueError("a call is an object")
+            calls.append(call_of(call.get("name"), call.get("arguments")))
+        return calls
+    while body:
+        name, marker, rest = body.partition("[ARGS]")
+        if not marker:
+            raise ValueError("no arguments")
+        rest = rest.lstrip()
+        arguments, end = _first_json(rest)
+        calls.append(call_of(name.partition("[CALL_ID]")[0], arguments))
+        rest = rest[end:].strip()
+        body = rest.removeprefix("[TOOL_CALLS]")
+        if rest and body == rest:
+            raise ValueError("more than calls")
+    if not calls:
+        raise ValueError("no call")
+    return calls
+
+
+def dsml(body: str, types: ParameterTypes) -> list[ToolCall]:
+    """`invoke name="NAME"` with `parameter name="KEY" string="true"` in it; every tag begins with `｜DSML｜`."""
+    calls = []
+    at = 0
+    while invoke := _DSML_INVOKE.match(body, at):
+        at = invoke.end()
+        arguments: dict[str, object] = {}
+        while parameter := _DSML_PARAMETER.match(body, at):
+            key, string, value = parameter.groups()
+            arguments[key] = value if string == "true" else json_value(value)
+            at = parameter.end()
+        if (closed := _DSML_CLOSED.match(body, at)) is None:
+            raise ValueError("the call is not closed")
+        at = closed.end()
+        calls.append(call_of(invoke[1], arguments))
+    if not calls or body[at:].strip():
+        raise ValueError("no call")
     return calls
 
 
@@ -152,8 +207,8 @@ def gemma(body: str, types: ParameterTypes, *, quote: str) -> list[ToolCall]:
     return [call_of(name, arguments)]
 
 
-gemma4 = partial(gemma, quote='<|"|>')
-functiongemma = partial(gemma, quote="<escape>")
+gemma4 = partial(gemma, quote=GEMMA4_QUOTE)
+functiongemma = partial(gemma, quote=FUNCTIONGEMMA_QUOTE)
 
 
 class _GemmaValue:
@@ -228,6 +283,15 @@ class _GemmaValue:
         if not self._take(","):
             self._expect(end)
             self.at -= len(end)
+
+
+def _first_json(text: str) -> tuple[object, int]:
+    """The JSON value at the start, and where it ends."""
+    try:
+        value, end = _DECODER.raw_decode(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return value, end
 
 
 def _unquoted(text: str, kind: object) -> object:

@@ -122,6 +122,8 @@ PRE_TOKENIZERS: Final[Mapping[str, PreTokenizer]] = MappingProxyType(
         "seed-coder": PreTokenizer((rf"{_SUFFIX}|{_WORD}|\p{{N}}{{1}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{_BLANKS}",)),
         "tekken": PreTokenizer((_TEKKEN,), whole_words=True, add_bos=True),
         **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"), _GPT4O),
+        # Of those with the expression of o200k the one that takes whole words; some checkpoints of GPT-OSS are such.
+        "granite-embed-multi-97m": replace(_GPT4O, whole_words=True),
         **dict.fromkeys(("tiny_aya", "cohere2moe"), PreTokenizer((_DIGITS_FROM_THE_RIGHT, _O200K))),
         "superbpe": PreTokenizer((r"\p{N}+", _BEFORE_GROUPS_OF_3)),
         "kimi-k2": PreTokenizer((_KIMI,)),
@@ -130,7 +132,7 @@ PRE_TOKENIZERS: Final[Mapping[str, PreTokenizer]] = MappingProxyType(
             (r"[\r\n]", _DEEPSEEK_LETTERS, _DEEPSEEK_PUNCTUATION, r"\s+$", _DEEPSEEK_HAN, r"\p{N}")
         ),
         "deepseek-coder": PreTokenizer((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _DEEPSEEK_HAN, r"\p{N}")),
-        **dict.fromkeys(("deepseek-v3", "hunyuan-dense", "joyai-llm"), _DEEPSEEK3),
+        **dict.fromkeys(("deepseek-v3", "hunyuan-dense", "hy_v4", "joyai-llm"), _DEEPSEEK3),
         **dict.fromkeys(("bailingmoe", "bailingmoe2", "llada-moe"), _BAILING),
         **dict.fromkeys(("poro-chat", "bloom", "gpt3-finnish"), _BLOOM),
         "viking": PreTokenizer((*_BLOOM.patterns, r"\p{N}")),

@@ -2,10 +2,45 @@
 
 from __future__ import annotations
 
-from engine.text.channels import ChannelReader
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from engine.text.callforms import ParameterTypes
+from engine.text.channels import ChannelForm, ChannelReader
 from engine.text.harmony import Piece
-from engine.text.tools import ToolReader
+from engine.text.tools import ToolForm, ToolReader
 from engine.types import Text
+
+if TYPE_CHECKING:
+    from engine.text.tokenizer import Tokenizer
+
+HEADER_TOKENS: Final = 64
+"""So many tokens at the end of a prompt hold all of the last message's header."""
+
+
+@dataclass(frozen=True)
+class ReplyForm:
+    """How a model marks its reasoning and, where it was told of tools, its calls. By default everything is text.
+
+    `types` are those of the tools' parameters (`engine.text.tools.parameter_types`).
+    """
+
+    channels: ChannelForm | None = None
+    tools: ToolForm | None = None
+    types: ParameterTypes = field(default_factory=dict)
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """Texts of special tokens that must be seen to read a reply."""
+        return tuple(marker for form in (self.channels, self.tools) if form is not None for marker in form.markers)
+
+    def reader(self, tokenizer: Tokenizer, prompt: Sequence[int]) -> ReplyReader:
+        """For the reply to this prompt."""
+        channels = None
+        if self.channels is not None:
+            channels = self.channels.reader(tokenizer.decode(prompt[-HEADER_TOKENS:], skip_special=False))
+        return ReplyReader(channels, None if self.tools is None else ToolReader(self.tools, self.types))
 
 
 class ReplyReader:

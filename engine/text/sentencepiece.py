@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from engine.errors import ModelFileError
 from engine.text.vocabulary import PREFIX, SPECIAL, TokenType, Vocabulary
@@ -18,21 +19,28 @@ _LONGEST = 256
 """Of a longer token the joins are not looked for, which would cost the square of its length. None is known."""
 
 
+Prefix = Literal["never", "each", "always", "first"]
+"""Which stretches of text get a blank before them: none; each; those that begin with no blank themselves; the one of
+these that begins a text. The last two are a `prepend_scheme` of `Metaspace` in a tokenizer.json; GGUF has none.
+"""
+
+
 class SentencePiece:
     """Encodes stretches of ordinary text.
 
-    `space_prefix`: each stretch gets a blank before it, and the blank that begins a text is taken off again when
-    decoding.
+    `space_prefix`: a text is encoded with a blank before it, which is taken off again when decoding.
     """
 
-    def __init__(self, vocabulary: Vocabulary, *, space_prefix: bool, by_score: bool) -> None:
-        """`by_score` merges by the tokens' scores, else by the file's own list (Gemma 4 has one).
+    def __init__(self, vocabulary: Vocabulary, *, prefix: Prefix, by_score: bool, split: bool = False) -> None:
+        """`by_score` merges by the tokens' scores, else by the file's own list (Gemma 4 and checkpoints have one).
+        `split` keeps merges from reaching over a blank.
 
         Raises ModelFileError where the one or the other is missing, or a merge names what is not a token.
         """
-        from tokenizers import Tokenizer, models
+        from tokenizers import Tokenizer, models, pre_tokenizers
 
-        self.space_prefix = space_prefix
+        self.space_prefix = prefix != "never"
+        self._prefix = prefix
         # A user-defined token keeps its blanks in a GGUF file; merges name it with U+2581. Neither special tokens nor
         # bytes may come out of a merge, so that no text whatever can be encoded as one of them.
         usable = {
@@ -52,11 +60,16 @@ class SentencePiece:
         self._tokenizer = Tokenizer(
             models.BPE(usable | fallback, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True)
         )
+        if split:
+            self._tokenizer.pre_tokenizer = pre_tokenizers.Split(BLANK, "merged_with_next")
 
-    def encode(self, text: str) -> list[int]:
-        if self.space_prefix:
-            text = " " + text
-        ids: list[int] = self._tokenizer.encode(text.replace(" ", BLANK), add_special_tokens=False).ids
+    def encode(self, text: str, *, first: bool) -> list[int]:
+        text = text.replace(" ", BLANK)
+        if self._prefix == "each" or (
+            not text.startswith(BLANK) and (self._prefix == "always" or (self._prefix == "first" and first))
+        ):
+            text = BLANK + text
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
     def token_bytes(self, token: str, kind: int) -> bytes:

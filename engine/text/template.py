@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, cast
 
-from engine.errors import SettingsError, UnsupportedModelError
+from engine.errors import MillstreamError, SettingsError, UnsupportedModelError
+from engine.text.conversation import CALL_STYLES, CallStyle, Guard, descriptions, size, turns, unchanged
+from engine.types import Effort, Message, Tool, ToolCall
 
 if TYPE_CHECKING:
     from engine.text.tokenizer import Tokenizer
-    from engine.types import Message
 
 KEY: Final = "tokenizer.chat_template"
 
@@ -19,6 +21,14 @@ _LONGEST_SOURCE: Final = 1 << 16
 _BASE_LIMIT: Final = 1 << 19
 _LIMIT_PER_INPUT: Final = 8
 _QUOTED: Final = 300
+_TOOLS: Final = ("tools", "xml_tools")
+_THINKING: Final = ("enable_thinking", "thinking")
+_EFFORT: Final = ("reasoning_effort", "thinking_effort")
+_PROBE: Final = (
+    Message("user", "?"),
+    Message("assistant", "", calls=(ToolCall("probed_tool", '{"probed_key": "probed_text"}'),)),
+    Message("tool", "!"),
+)
 _REMEDY: Final = "The model can still be used on raw text."
 
 
@@ -26,10 +36,11 @@ class ChatTemplate:
     """One template, compiled. Rendering changes nothing in it, so threads may share it.
 
     A template sees what those of Hugging Face checkpoints are written for (Transformers, "Chat templates"): `messages`,
-    `tools`, `documents`, `add_generation_prompt`, `bos_token`, `eos_token`, `enable_thinking` where it is given, the
-    functions `raise_exception` and `strftime_now`, `tojson` without HTML escapes, `break` and `continue`, and the tag
-    `generation`. It is somebody else's program, so it runs in `engine.text.sandbox`: for at most `seconds`, and
-    building no text longer than 2^19 characters plus eight times what it was given.
+    `tools` (SmolLM3's `xml_tools`), `documents`, `add_generation_prompt`, `bos_token`, `eos_token`, the switches of
+    reasoning where they are given (`enable_thinking`, DeepSeek's `thinking`, GPT-OSS's `reasoning_effort`, Kimi's
+    `thinking_effort`), the functions `raise_exception` and `strftime_now`, `tojson` without HTML escapes, `break` and
+    `continue`, and the tag `generation`. It is somebody else's program, so it runs in `engine.text.sandbox`: for at
+    most `seconds`, and building no text longer than 2^19 characters plus eight times what it was given.
     """
 
     def __init__(
@@ -45,6 +56,8 @@ class ChatTemplate:
 
         Raises UnsupportedModelError where the source is no template that can be run.
         """
+        from jinja2 import meta
+
         from engine.text.sandbox import Sandbox
 
         if len(source) > _LONGEST_SOURCE:
@@ -58,7 +71,9 @@ class ChatTemplate:
         sandbox = Sandbox()
         sandbox.globals["strftime_now"] = lambda form: now().strftime(form[:64])
         try:
-            self._template = sandbox.from_string(source)
+            parsed = sandbox.parse(source)
+            self._reads = frozenset(meta.find_undeclared_variables(parsed))
+            self._template = sandbox.from_string(parsed)
         except Exception as error:  # whatever the compiler does with a hostile source, it is the file's fault
             raise UnsupportedModelError(
                 f"This model's chat template cannot be read ({_quoted(error)}). {_REMEDY}"
@@ -80,33 +95,55 @@ class ChatTemplate:
             eos=tokenizer.token_text(eos) if isinstance(eos, int) else "",
         )
 
+    @property
+    def takes_tools(self) -> bool:
+        """Whether it tells the model of tools."""
+        return not self._reads.isdisjoint(_TOOLS)
+
+    @property
+    def takes_thinking(self) -> bool:
+        """Whether it can switch the model's reasoning on and off."""
+        return not self._reads.isdisjoint(_THINKING)
+
+    @property
+    def takes_effort(self) -> bool:
+        """Whether it can tell the model how much to reason."""
+        return not self._reads.isdisjoint(_EFFORT)
+
     def render(
         self,
         messages: Sequence[Message],
         *,
         add_generation_prompt: bool = True,
-        tools: Sequence[object] | None = None,
-        enable_thinking: bool | None = None,
+        tools: Sequence[Tool] = (),
+        thinking: bool | None = None,
+        effort: Effort | None = None,
+        guard: Guard = unchanged,
     ) -> str:
         """The conversation as one text, which ends where the reply begins if `add_generation_prompt` is set.
 
-        Raises SettingsError where the template refuses the conversation, such as a system message, and
-        UnsupportedModelError where it fails or is stopped.
+        `guard` is applied to everything that the messages and tools say. Raises SettingsError where they are not sound
+        in themselves or the template refuses them, such as a system message, and UnsupportedModelError where it fails
+        or is stopped.
         """
+        style = self._call_style if any(message.calls for message in messages) else CALL_STYLES[0]
+        variables: dict[str, object] = {
+            "messages": turns(messages, style, guard),
+            **dict.fromkeys(_TOOLS, descriptions(tools, guard) or None),
+            "add_generation_prompt": add_generation_prompt,
+        }
+        if thinking is not None:
+            variables |= dict.fromkeys(_THINKING, thinking)
+        if effort is not None:
+            variables |= dict.fromkeys(_EFFORT, effort)
+        return self._run(variables, size(messages, tools) + 100 * (len(messages) + len(tools)))
+
+    def _run(self, variables: Mapping[str, object], given: int) -> str:
+        """`given`: about how many characters the variables hold."""
         from engine.text.meter import Meter, TemplateLimitError
         from engine.text.sandbox import MeteredContext, TemplateRefusal
 
-        variables: dict[str, object] = {
-            "messages": [{"role": message.role, "content": message.content} for message in messages],
-            "tools": tools,
-            "documents": None,
-            "add_generation_prompt": add_generation_prompt,
-            **self._tokens,
-        }
-        if enable_thinking is not None:
-            variables["enable_thinking"] = enable_thinking
-        given = sum(len(message.content) + 100 for message in messages) + len(repr(tools))
-        context = cast(MeteredContext, self._template.new_context(variables))
+        context = cast(MeteredContext, self._template.new_context({"documents": None, **self._tokens, **variables}))
         context.meter = Meter(_BASE_LIMIT + _LIMIT_PER_INPUT * given, self._seconds)
         try:
             return "".join(self._template.root_render_func(context))
@@ -116,6 +153,19 @@ class ChatTemplate:
             raise UnsupportedModelError(f"This model's chat template was stopped: {limit}. {_REMEDY}") from limit
         except Exception as error:  # it is somebody else's program: any error in it is the file's fault
             raise UnsupportedModelError(f"This model's chat template failed ({_quoted(error)}). {_REMEDY}") from error
+
+    @cached_property
+    def _call_style(self) -> CallStyle:
+        """How this template takes calls: the first way in which all that a call says reaches the model, unescaped."""
+        for style in CALL_STYLES:
+            try:
+                text = self._run({"messages": turns(_PROBE, style), "tools": None}, size(_PROBE, ()))
+            except MillstreamError:
+                continue
+            call = _PROBE[1].calls[0]
+            if all(part in text for part in (call.name, "probed_key", "probed_text")) and '\\"probed_key' not in text:
+                return style
+        return CALL_STYLES[0]
 
 
 def _quoted(error: Exception) -> str:

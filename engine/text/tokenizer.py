@@ -6,22 +6,25 @@ Source of keys, defaults and rules: the GGUF specification and llama.cpp (src/ll
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from engine.errors import ModelFileError, SettingsError, UnsupportedModelError
 from engine.text import vocabulary as vocab
 from engine.text.bpe import ByteLevel, pre_tokenizer
 from engine.text.channels import ChannelForm, channel_form
-from engine.text.sentencepiece import SentencePiece
+from engine.text.conversation import texts
+from engine.text.pictures import PICTURE, PictureForm
+from engine.text.sentencepiece import Prefix, SentencePiece
 from engine.text.special import SpecialTokens
 from engine.text.template import KEY as CHAT_TEMPLATE
+from engine.text.tools import ToolForm, tool_form
 from engine.text.vocabulary import SPECIAL, TokenType, Vocabulary
+from engine.types import Effort, Message, Tool
 
 if TYPE_CHECKING:
     from engine.text.template import ChatTemplate
-    from engine.types import Message
 
 END_OF_TURN: Final = frozenset(
     {
@@ -53,9 +56,13 @@ END_OF_TURN: Final = frozenset(
 )
 """Texts that end a turn where they are CONTROL tokens."""
 
+PREPEND_SCHEME: Final = "tokenizer.huggingface.prepend_scheme"
+SPLIT: Final = "tokenizer.huggingface.split"
+"""Keys of our own, for what only a tokenizer.json can say (`Metaspace`)."""
+
 _MODELS: Final = ("gpt2", "llama", "gemma4")
 
-_KEEPS_BLANKS: Final = frozenset({"<unk>", "<s>", "<|endoftext|>"})
+KEEPS_BLANKS: Final = frozenset({"<unk>", "<s>", "<|endoftext|>"})
 """The special tokens of Phi 3 that do not swallow the blanks after them (`rstrip` in its tokenizer.json, which a GGUF
 file does not carry)."""
 
@@ -63,12 +70,12 @@ file does not carry)."""
 class Codec(Protocol):
     """How one kind of vocabulary encodes ordinary text, and what bytes its tokens stand for.
 
-    A text that is encoded stands at the start, or after a CONTROL or user-defined token.
+    A stretch that is encoded is the `first` of a text, at its start, or stands after a CONTROL or user-defined token.
     """
 
     space_prefix: bool
 
-    def encode(self, text: str) -> list[int]: ...
+    def encode(self, text: str, *, first: bool) -> list[int]: ...
 
     def token_bytes(self, token: str, kind: int) -> bytes: ...
 
@@ -79,7 +86,7 @@ class Tokenizer:
     `bos` is the id that begins a text, if the vocabulary has one, and `add_bos` whether this model wants it; `eos_ids`
     are all ids that end a turn: those that the file names (eos, eot, eom) and the CONTROL tokens of `END_OF_TURN`.
     `size` counts the tokens, `n_control` those of them that are CONTROL tokens. `channels` is how this model marks its
-    reasoning, if it does.
+    reasoning, if it does, and `calls` how it calls tools.
     """
 
     def __init__(
@@ -92,9 +99,11 @@ class Tokenizer:
         ends: Iterable[int],
         swallow_blanks: bool = False,
         channels: ChannelForm | None = None,
+        calls: ToolForm | None = None,
     ) -> None:
         """`swallow_blanks`: blanks and line ends after a CONTROL token are no text, as Phi 3 has it."""
         self.channels = channels
+        self.calls = calls
         self._tokens = vocabulary.tokens
         self._types = vocabulary.types
         self._codec = codec
@@ -109,8 +118,9 @@ class Tokenizer:
         user_defined = of_type.get(TokenType.USER_DEFINED, {})
         self.n_control = len(control)
         self.eos_ids = frozenset({*ends, *_ends_of_turn(control)})
-        swallowing = (token_id for text, token_id in control.items() if text not in _KEEPS_BLANKS)
+        swallowing = (token_id for text, token_id in control.items() if text not in KEEPS_BLANKS)
         self._swallowing = frozenset(swallowing if swallow_blanks else ())
+        self._never_text_ids, self._user_defined_ids = never_text, user_defined
         self._never_text = SpecialTokens(never_text)
         self._user_defined = SpecialTokens(user_defined)
         self._all_special = SpecialTokens(never_text | user_defined)
@@ -130,8 +140,10 @@ class Tokenizer:
             pre = pre_tokenizer(vocab.name(metadata, "pre", "default"))
             codec, wants_bos = ByteLevel(vocabulary, pre), pre.add_bos
         else:
-            prefix = vocab.flag(metadata, "add_space_prefix", model == "llama")
-            codec = SentencePiece(vocabulary, space_prefix=prefix, by_score=model == "llama")
+            prefix, split = _blanks(metadata, model)
+            # A GGUF file of Llama's kind has scores; what was a tokenizer.json has the merges of that.
+            by_score = model == "llama" and (vocabulary.scores is not None or vocabulary.merges is None)
+            codec = SentencePiece(vocabulary, prefix=prefix, by_score=by_score, split=split)
             wants_bos = True
         size = len(vocabulary.tokens)
         bos = vocab.token_id(metadata, "bos_token_id", size)
@@ -145,6 +157,7 @@ class Tokenizer:
             raise ModelFileError(
                 "The model file asks for a token that begins every text, but its vocabulary names none."
             )
+        template = str(metadata.get(CHAT_TEMPLATE, ""))
         ends = (vocab.token_id(metadata, f"{end}_token_id", size) for end in ("eos", "eot", "eom"))
         return cls(
             vocabulary,
@@ -153,7 +166,8 @@ class Tokenizer:
             add_bos=add_bos,
             ends=(end for end in ends if end is not None),
             swallow_blanks=model == "llama" and metadata.get("general.architecture") == "phi3",
-            channels=channel_form(str(metadata.get(CHAT_TEMPLATE, "")), vocabulary.ids),
+            channels=channel_form(template, vocabulary.ids),
+            calls=tool_form(template, vocabulary.ids),
         )
 
     def encode(self, text: str, *, parse_special: bool, add_bos: bool) -> list[int]:
@@ -169,23 +183,36 @@ class Tokenizer:
         messages: Sequence[Message],
         *,
         add_generation_prompt: bool = True,
-        tools: Sequence[Mapping[str, object]] | None = None,
-        enable_thinking: bool | None = None,
+        tools: Sequence[Tool] = (),
+        thinking: bool | None = None,
+        effort: Effort | None = None,
+        pictures: PictureForm | None = None,
     ) -> list[int]:
         """The ids of a conversation in the model's own form, with `bos` where this model wants it.
 
         What the messages and tools say stays text: a CONTROL token that is written in them is encoded as the characters
-        that it consists of. Where nothing of the kind occurs, the ids are those of the rendered template. Raises what
-        `ChatTemplate.render` raises.
+        that it consists of. Where nothing of the kind occurs, the ids are those of the rendered template, with
+        `PICTURE` for each of the messages' pictures. Raises what `ChatTemplate.render` raises.
         """
-        mark = _unused_character(template.source, *(message.content for message in messages), *_texts(tools))
+        said = [template.source, *texts(messages, tools)]
+        mark = _unused_character(*said)
+        never_text, special = self._never_text, self._all_special
+        if pictures is not None:
+            place = _unused_character(*said, mark)
+            # Only the template may write the marker, even where the vocabulary takes it for text.
+            never_text = SpecialTokens({**self._never_text_ids, pictures.marker: PICTURE})
+            special = SpecialTokens({**self._never_text_ids, **self._user_defined_ids, place: PICTURE})
         text = template.render(
-            [replace(message, content=self._never_text.guard(message.content, mark)) for message in messages],
+            messages,
             add_generation_prompt=add_generation_prompt,
-            tools=None if tools is None else [_guarded(tool, self._never_text, mark) for tool in tools],
-            enable_thinking=enable_thinking,
+            tools=tools,
+            thinking=thinking,
+            effort=effort,
+            guard=partial(never_text.guard, mark=mark),
         )
-        return self._encode(text, self._all_special, self.add_bos, mark)
+        if pictures is not None:
+            text = text.replace(pictures.marker, f"{pictures.before}{place}{pictures.after}")
+        return self._encode(text, special, self.add_bos, mark)
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         """The text of `ids`; bytes that are not UTF-8 become U+FFFD. `skip_special` leaves CONTROL and UNKNOWN out."""
@@ -222,7 +249,7 @@ class Tokenizer:
                 ids.append(piece)
                 before = piece
             elif piece := piece.lstrip() if before in self._swallowing else piece:
-                ids += self._codec.encode(piece)
+                ids += self._codec.encode(piece, first=before is None)
         if add_bos and self.bos is not None and ids[:1] != [self.bos]:
             ids.insert(0, self.bos)
         return ids
@@ -232,34 +259,20 @@ class Tokenizer:
             raise SettingsError(f"There is no token {token_id}: the vocabulary has the ids from 0 to {self.size - 1}.")
 
 
+def _blanks(metadata: Mapping[str, object], model: str) -> tuple[Prefix, bool]:
+    """What is done about blanks before a text, and whether merges stop at one."""
+    prefix = metadata.get(PREPEND_SCHEME)
+    if prefix in ("never", "always", "first"):
+        return prefix, metadata.get(SPLIT) is True
+    return "each" if vocab.flag(metadata, "add_space_prefix", model == "llama") else "never", False
+
+
 def _ends_of_turn(control: Mapping[str, int]) -> set[int]:
     ends = END_OF_TURN & control.keys()
     # In these two vocabularies <|end|> closes a part of a turn, such as the reasoning, and others close the turn.
     if {"<|return|>", "<|call|>"} <= ends or {"<|calls|>", "<|flush|>"} <= ends:
         ends -= {"<|end|>"}
     return {control[text] for text in ends}
-
-
-def _texts(value: object) -> Iterator[str]:
-    """Every text in a value as JSON has them."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for pair in value.items():
-            yield from _texts(pair)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _texts(item)
-
-
-def _guarded(value: object, special: SpecialTokens, mark: str) -> object:
-    if isinstance(value, str):
-        return special.guard(value, mark)
-    if isinstance(value, Mapping):
-        return {_guarded(key, special, mark): _guarded(item, special, mark) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_guarded(item, special, mark) for item in value]
-    return value
 
 
 def _unused_character(*texts: str) -> str:

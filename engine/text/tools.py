@@ -2,13 +2,14 @@
 
 Forms, with their sources: Qwen 2.5 and 3 (their chat templates: JSON in `<tool_call>`), Qwen 3.5 and Qwen3-Coder
 (theirs: `<function=…>` in it), Llama 3 (Meta, "Llama 3.1 prompt formats"), Gemma 4 (its chat template), FunctionGemma
-(Google, "FunctionGemma formatting"), DeepSeek V3, R1 and V3.1 (their chat templates). GPT-OSS's calls come with its
-channels (`engine.text.harmony`).
+(Google, "FunctionGemma formatting"), DeepSeek V3, R1 and V3.1 (their chat templates), DeepSeek V3.2 and V4 (theirs:
+`<｜DSML｜invoke …>`), Mistral (Nemo's chat template: a list in JSON; that of Small 3.2: `NAME[ARGS]{…}`). GPT-OSS's
+calls come with its channels (`engine.text.harmony`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,6 +28,8 @@ class ToolForm:
 
     `read` takes what stands between, and raises ValueError where it is no call; `in_text` says whether it ends within
     the text of an argument, where a closing marker is none. `bare`: a reply that is JSON from its start is a call too.
+    `inner` are other tokens that must be seen to read a call. `signs` tell the form where its opening marker does not
+    stand in a template as a whole.
     """
 
     name: str
@@ -35,31 +38,73 @@ class ToolForm:
     read: Callable[[str, ParameterTypes], list[ToolCall]]
     in_text: Callable[[str], bool]
     bare: bool = False
+    inner: tuple[str, ...] = ()
+    signs: tuple[str, ...] = ()
 
     @property
     def markers(self) -> tuple[str, ...]:
         """Texts of tokens that must be seen to read a reply."""
-        return (self.open, self.close, *callforms.QUOTES.get(self.name, ())) if self.close else (self.open,)
+        return tuple(filter(None, (self.open, self.close, *self.inner)))
 
 
 _FORMS: Final = (
-    ToolForm("gemma4", "<|tool_call>", "<tool_call|>", callforms.gemma4, callforms.in_gemma4_text),
+    ToolForm(
+        "gemma4",
+        "<|tool_call>",
+        "<tool_call|>",
+        callforms.gemma4,
+        callforms.in_gemma4_text,
+        inner=(callforms.GEMMA4_QUOTE,),
+    ),
     ToolForm(
         "functiongemma",
         "<start_function_call>",
         "<end_function_call>",
         callforms.functiongemma,
         callforms.in_functiongemma_text,
+        inner=(callforms.FUNCTIONGEMMA_QUOTE,),
     ),
-    ToolForm("deepseek", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", callforms.deepseek, callforms.in_json_text),
+    ToolForm(
+        "deepseek",
+        "<｜tool▁calls▁begin｜>",
+        "<｜tool▁calls▁end｜>",
+        callforms.deepseek,
+        callforms.in_json_text,
+        inner=("<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"),
+    ),
+    *(
+        ToolForm(
+            "deepseek-dsml",
+            f"<｜DSML｜{calls}>",
+            f"</｜DSML｜{calls}>",
+            callforms.dsml,
+            callforms.in_dsml_text,
+            inner=("｜DSML｜",),
+            signs=("｜DSML｜", f"{calls}>"),
+        )
+        for calls in ("function_calls", "tool_calls")
+    ),
+    ToolForm(
+        "mistral",
+        "[TOOL_CALLS]",
+        "",
+        callforms.mistral,
+        callforms.in_json_text,
+        inner=("[ARGS]", "[CALL_ID]"),
+    ),
     ToolForm("qwen", "<tool_call>", "</tool_call>", callforms.qwen, callforms.in_qwen_text),
     ToolForm("llama3", "<|python_tag|>", "", callforms.llama3, callforms.in_json_text, bare=True),
 )
+KNOWN: Final = tuple(dict.fromkeys(form.name for form in _FORMS))
 
 
-def tool_form(template: str) -> ToolForm | None:
-    """The form whose opening marker the chat template writes, if there is one."""
-    return next((form for form in _FORMS if form.open in template), None)
+def tool_form(template: str, tokens: Container[str] = ()) -> ToolForm | None:
+    """The form whose opening marker the chat template writes, or else the vocabulary has, if there is one."""
+    for known in (template, tokens):
+        for form in _FORMS:
+            if all(sign in known for sign in form.signs or (form.open,)):
+                return form
+    return None
 
 
 def parameter_types(tools: Sequence[Mapping[str, object]]) -> ParameterTypes:

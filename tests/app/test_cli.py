@@ -92,7 +92,8 @@ RUN = ("run", "tiny", "-p", "Hello", "--max-tokens", "6", "--seed", "4", "--temp
 
 def test_run_gives_one_json_object_or_the_same_text_as_it_comes(program: Program) -> None:
     result = json.loads(output(program(*RUN, "--json")))
-    assert list(result) == ["text", "reasoning", "finish_reason", "seed", "usage", "timings"]
+    before = ["text", "reasoning", "tool_calls", "finish_reason", "in_reasoning"]
+    assert list(result) == [*before, "seed", "usage", "timings"]
     assert result["finish_reason"] == "length"
     assert result["usage"]["completion_tokens"] == 6
     assert result["timings"]["decode_s"] > 0
@@ -434,6 +435,12 @@ MISTAKES = {
     "no rounds": ("bench", "tiny", "--vs", "peer", "--rounds", "0"),
     "no time": ("bench", "tiny", "--vs", "peer", "--limit", "0"),
     "more time than can be counted": ("bench", "tiny", "--vs", "peer", "--limit", "1" + "0" * 30),
+    "an effort that is not known": ("run", "tiny", "-p", "a", "--reasoning", "huge"),
+    "an effort that the model cannot be told": ("run", "tiny", "-p", "a", "--reasoning", "low"),
+    "thinking of a model that does not think": ("run", "tiny", "-p", "a", "--thinking"),
+    "a value for thinking": ("chat", "tiny", "--thinking=yes"),
+    "thinking in raw text": ("run", "tiny", "-p", "a", "--raw", "--no-thinking"),
+    "tools in raw text": ("run", "tiny", "-p", "a", "--raw", "--tools", "tools.json"),
     "rounds without a peer": ("bench", "tiny", "--rounds", "3"),
 }
 

@@ -6,8 +6,8 @@ import io
 
 import pytest
 
-from app.console import Thoughts, note_cut
-from engine import Finished, Timings, Usage
+from app.console import Thoughts, note_cut, note_reasoning
+from engine import Finished, Settings, Timings, Usage
 
 
 class Terminal(io.StringIO):
@@ -59,6 +59,7 @@ def test_reasoning_does_not_reach_a_pipe(monkeypatch: pytest.MonkeyPatch) -> Non
         ("length", True, "[stopped inside its reasoning at 7 tokens]\n"),
         ("length", False, "[stopped at 7 tokens]\n"),
         ("stop", True, "[ended inside its reasoning, without an answer]\n"),
+        ("context", True, "[the context is full inside its reasoning]\n"),
         ("stop", False, ""),
         ("cancelled", True, ""),
     ],
@@ -69,3 +70,32 @@ def test_a_reply_that_ends_inside_its_reasoning_says_so(
     terminal = at_terminal(monkeypatch)
     note_cut(finished(reason, in_reasoning=in_reasoning))
     assert terminal.getvalue() == said
+
+
+def test_a_pipe_is_told_of_a_missing_answer_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = io.StringIO()
+    monkeypatch.setattr("sys.stderr", pipe)
+    note_cut(finished("length", in_reasoning=False))
+    assert pipe.getvalue() == ""
+    note_cut(finished("length", in_reasoning=True))
+    assert pipe.getvalue() == "[stopped inside its reasoning at 7 tokens]\n"
+
+
+def test_hidden_reasoning_leaves_a_line_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = at_terminal(monkeypatch)
+    thoughts = Thoughts(hidden=True)
+    thoughts.show("first")
+    thoughts.show(", then")
+    thoughts.close()
+    assert terminal.getvalue() == "\r\x1b[KThinking …\r\x1b[K"
+
+
+def test_reasoning_that_was_not_wanted_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = io.StringIO()
+    monkeypatch.setattr("sys.stderr", pipe)
+    note_reasoning(Settings(thinking=True), "Why?")
+    note_reasoning(Settings(), "Why?")
+    note_reasoning(Settings(thinking=False), "")
+    assert pipe.getvalue() == ""
+    note_reasoning(Settings(thinking=False), "Why?")
+    assert pipe.getvalue().startswith("millstream: The model reasoned although")

@@ -29,9 +29,10 @@ from engine.types import CACHE_KINDS, Budgets, Settings
         ("repetition_penalty", math.inf),
         ("seed", -1),
         ("seed", 1 << 64),
+        ("effort", "huge"),
     ],
 )
-def test_a_setting_outside_what_is_allowed_is_refused_by_name_and_value(name: str, value: float) -> None:
+def test_a_setting_outside_what_is_allowed_is_refused_by_name_and_value(name: str, value: object) -> None:
     with pytest.raises(SettingsError, match=rf"^{name} must be .*, not {value}\.$"):
         check_settings(replace(Settings(), **{name: value}))
 

@@ -12,6 +12,8 @@ import pytest
 from engine.errors import ModelFileError
 from registry.library import Library
 from registry.packaged import STARTER
+from tests.engine.formats.checkpoints import write_checkpoint
+from tests.tiny import tiny
 
 
 def write_model(path: Path) -> bytes:
@@ -56,6 +58,29 @@ def test_nothing_unfinished_is_listed(library: Library) -> None:
     (library.root / "folder.gguf").mkdir()
     make_starter(library, STARTER.size - 1)
     assert library.list() == before
+
+
+def test_a_checkpoint_is_listed_by_its_folder_and_an_incomplete_one_is_not(library: Library) -> None:
+    before = {model.name for model in library.list()}
+    path = library.root / "Gamma-1B"
+    path.mkdir()
+    write_checkpoint(path, tiny("llama", vocab_size=64), shard="60KB")
+    weights = list(path.glob("*.safetensors"))
+    assert len(weights) > 1
+    assert [(model.name, model.path, model.nbytes) for model in library.list() if model.name not in before] == [
+        ("Gamma-1B", path, sum(file.stat().st_size for file in weights))
+    ]
+    assert library.resolve("Gamma-1B") == path
+    shutil.copytree(path, library.root / ".fetch-2")
+    with weights[0].open("r+b") as file:
+        file.truncate(weights[0].stat().st_size - 1)
+    assert {model.name for model in library.list()} == before
+
+
+def test_a_file_beside_a_folder_of_its_name_keeps_its_suffix(library: Library) -> None:
+    (library.root / "alpha").mkdir()
+    assert [model.name for model in library.list()] == ["alpha.gguf", "Beta.Q8_0"]
+    assert all(library.resolve(model.name) == model.path for model in library.list())
 
 
 def test_a_whole_starter_is_listed_and_a_damaged_one_of_the_right_size_is_not(library: Library, starter: Path) -> None:

@@ -22,18 +22,20 @@ MAX_BYTES = 1 << 22
 
 @dataclass(frozen=True)
 class Configuration:
-    """What a checkpoint is: its folder, its family, and the values of its config.json."""
+    """What a checkpoint is: its folder, its family, and the values of its config.json, of its text part if it has
+    others. `outer` are those that stand at the top."""
 
     folder: Path
     family: Family
     fields: Fields
+    outer: Fields
 
     @staticmethod
     def read(folder: Path) -> Configuration:
         """Raises ModelFileError where config.json is missing or damaged, UnsupportedModelError for an architecture, a
         packing or a variant that is not run."""
-        fields = Fields(read_object(folder / FILE, limit=MAX_BYTES), FILE)
-        architectures = fields.get("architectures")
+        outer = Fields(read_object(folder / FILE, limit=MAX_BYTES), FILE)
+        architectures = outer.get("architectures")
         if not isinstance(architectures, list) or not architectures or not isinstance(architectures[0], str):
             raise ModelFileError(f"{FILE} in {folder} names no architecture: it belongs to no model that can be run.")
         if architectures[0] not in FAMILIES:
@@ -41,14 +43,25 @@ class Configuration:
                 f"The checkpoint's architecture {quoted(architectures[0])} is not one of those read from safetensors: "
                 f"{', '.join(sorted(FAMILIES))}. Try a GGUF file of the model."
             )
-        _refuse_packed(fields)
-        _refuse_variants(fields, FAMILIES[architectures[0]])
-        return Configuration(folder, FAMILIES[architectures[0]], fields)
+        _refuse_packed(outer)
+        family, inner = FAMILIES[architectures[0]], outer
+        if family.text_part and "text_config" in outer:
+            inner = outer.fields("text_config") or outer
+            _refuse_packed(inner)
+        fields = Fields({**family.defaults, **inner.values}, inner.where)
+        if family.own_keys is None:
+            _refuse_variants(fields, family)
+        return Configuration(folder, family, fields, outer)
 
     @property
     def tied(self) -> bool:
         """Whether the head is the embedding."""
-        return self.fields.flag("tie_word_embeddings", self.family.tied)
+        return self.fields.flag("tie_word_embeddings", self.outer.flag("tie_word_embeddings", self.family.tied))
+
+    @property
+    def naming_ends(self) -> Fields:
+        """The values that name the end tokens."""
+        return self.outer if "eos_token_id" in self.outer else self.fields
 
     def heads(self, key: str) -> int:
         """A count of heads, of keys as many as of queries where the file does not say."""
@@ -75,10 +88,20 @@ class Configuration:
         head_dim = fields.integer("hidden_size") // heads
         if "head_dim" in fields:
             head_dim = keys["attention.key_length"] = keys["attention.value_length"] = fields.integer("head_dim")
-        rope_keys, vectors = rotary(fields, head_dim)
+        own_keys, vectors = (self.family.own_keys or rotary)(fields, head_dim)
+        keys |= self._mixture()
         prefix = self.family.architecture
-        whole = {f"{prefix}.{key}": _rounded(value) for key, value in (keys | rope_keys).items()}
+        whole = {f"{prefix}.{key}": _rounded(value) for key, value in (keys | own_keys).items()}
         return {"general.architecture": prefix, "general.name": self._name(), **whole}, vectors
+
+    def _mixture(self) -> dict[str, object]:
+        """The keys of a mixture of experts, in families that are one."""
+        keys: dict[str, object] = {}
+        for key, names in self.family.mixture.items():
+            keys[key] = self.fields.integer(next((name for name in names if name in self.fields), names[0]))
+        if keys and "norm_topk_prob" in self.fields:
+            keys["expert_weights_norm"] = self.fields.flag("norm_topk_prob", False)
+        return keys
 
     def _name(self) -> str:
         """The folder's name; in a cache of the Hub, whose folders are named by commit, the repository's."""
@@ -110,6 +133,11 @@ def _refuse_variants(fields: Fields, family: Family) -> None:
         raise UnsupportedModelError(
             "The checkpoint turns only a part of each head (partial_rotary_factor), which its architecture does not "
             "have here."
+        )
+    if fields.integer("decoder_sparse_step", 1) != 1 or fields.get("mlp_only_layers"):
+        raise UnsupportedModelError(
+            "Some layers of the checkpoint have no experts (decoder_sparse_step, mlp_only_layers), which this engine "
+            "does not run for its architecture."
         )
     turning = fields.get("no_rope_layers")
     if fields.integer("no_rope_layer_interval", family.still) != family.still or (

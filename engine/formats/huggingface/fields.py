@@ -17,15 +17,15 @@ class Fields:
     """
 
     def __init__(self, values: Mapping[str, object], where: str) -> None:
-        self._values = values
+        self.values = values
         self.where = where
 
     def __contains__(self, key: str) -> bool:
-        return self._values.get(key) is not None
+        return self.values.get(key) is not None
 
     def get(self, key: str) -> object:
         """The value as it stands; `None` where it is absent."""
-        return self._values.get(key)
+        return self.values.get(key)
 
     def integer(self, key: str, default: int | None = None) -> int:
         value = self._get(key, default)
@@ -58,7 +58,7 @@ class Fields:
 
     def fields(self, key: str) -> Fields | None:
         """The object under `key`, if there is one."""
-        value = self._values.get(key)
+        value = self.values.get(key)
         if value is None:
             return None
         if not isinstance(value, dict):
@@ -66,7 +66,7 @@ class Fields:
         return Fields(value, f"{key} in {self.where}")
 
     def _get(self, key: str, default: object) -> object:
-        value = self._values.get(key)
+        value = self.values.get(key)
         if value is None:
             value = default
         if value is None:

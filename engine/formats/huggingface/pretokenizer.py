@@ -13,6 +13,8 @@ from engine.errors import UnsupportedModelError
 from engine.formats.gguf_header import quoted
 from engine.formats.huggingface.fields import Fields
 from engine.text.pretokenizers import PRE_TOKENIZERS
+from engine.text.tokenizer import PREPEND_SCHEME, SPLIT
+from engine.text.vocabulary import PREFIX
 
 BLANK = "\u2581"
 
@@ -45,14 +47,18 @@ def is_byte_level(tokenizer: Fields) -> bool:
     return any(step.get("type") == "ByteLevel" for step in steps)
 
 
-def space_prefix(tokenizer: Fields) -> bool:
-    """Of a tokenizer that writes blanks as U+2581: whether it puts one before a text.
+def blanks(tokenizer: Fields) -> dict[str, object]:
+    """What a tokenizer that writes blanks as U+2581 does about them, as keys of `engine.text.tokenizer`.
 
-    Raises UnsupportedModelError for any form but the one that Llama 2's and Gemma's have: a normalizer that prepends
-    and replaces, and no cutting.
+    Raises UnsupportedModelError for any form but those of Llama 2's file and Gemma's (a normalizer that prepends and
+    replaces, and no cutting), and that of newer Llama 2 and Mistral (`Metaspace`, and no normalizer).
     """
+    normalizing = list(_steps(tokenizer, "normalizer", "normalizers"))
+    cutting = list(_steps(tokenizer, "pre_tokenizer", "pretokenizers"))
+    if not normalizing and [step.get("type") for step in cutting] == ["Metaspace"]:
+        return _metaspace(cutting[0])
     done: list[str] = []
-    for step in _steps(tokenizer, "normalizer", "normalizers"):
+    for step in normalizing:
         kind = step.text("type")
         prepends = kind == "Prepend" and step.get("prepend") == BLANK
         replaces = kind == "Replace" and step.get("pattern") == _BLANK_ITSELF and step.get("content") == BLANK
@@ -61,11 +67,20 @@ def space_prefix(tokenizer: Fields) -> bool:
         done.append(kind)
     if done not in (["Prepend", "Replace"], ["Replace"]):
         raise _unknown(f"changes text before it is cut by {', '.join(done) or 'nothing'}")
-    for step in _steps(tokenizer, "pre_tokenizer", "pretokenizers"):
+    for step in cutting:
         # With its blanks replaced, a text has none left to be cut at.
         if step.get("type") != "Split" or step.get("pattern") != _BLANK_ITSELF or step.flag("invert", False):
             raise _unknown(f"cuts text by {quoted(step.text('type'))}")
-    return done[0] == "Prepend"
+    return {f"{PREFIX}add_space_prefix": done[0] == "Prepend"}
+
+
+def _metaspace(step: Fields) -> dict[str, object]:
+    scheme = step.text("prepend_scheme", "always")
+    if not step.flag("add_prefix_space", True):  # as older files have it
+        scheme = "never"
+    if step.text("replacement") != BLANK or scheme not in ("never", "always", "first"):
+        raise _unknown(f"cuts text by 'Metaspace' with {quoted(step.text('replacement'))} and {quoted(scheme)}")
+    return {PREPEND_SCHEME: scheme, SPLIT: step.flag("split", True)}
 
 
 def _steps(tokenizer: Fields, key: str, inner: str) -> Iterator[Fields]:

@@ -14,9 +14,10 @@ from typing import Final
 from engine.errors import ModelFileError, UnsupportedModelError
 from engine.formats.gguf_header import quoted
 from engine.formats.huggingface.fields import Fields
-from engine.formats.huggingface.pretokenizer import BLANK, byte_level_name, is_byte_level, space_prefix
+from engine.formats.huggingface.pretokenizer import BLANK, blanks, byte_level_name, is_byte_level
 from engine.formats.huggingface.special import special_tokens
 from engine.formats.json_text import read_object
+from engine.text.tokenizer import KEEPS_BLANKS
 from engine.text.vocabulary import PREFIX, TokenType
 
 FILE: Final = "tokenizer.json"
@@ -33,17 +34,17 @@ def tokenizer_metadata(folder: Path, config: Fields, rows: int) -> dict[str, obj
     tokenizer = Fields(_read(folder), FILE)
     model = tokenizer.fields("model") or Fields({}, FILE)
     _check_kind(model)
-    tokens, types = _vocabulary(tokenizer, model, rows)
+    swallowing = config.get("model_type") == "phi3" and not is_byte_level(tokenizer)
+    tokens, types = _vocabulary(tokenizer, model, rows, swallowing=swallowing)
+    more: dict[str, object] = {}
     merges = _merges(model)
-    keys: dict[str, object] = {"tokens": tokens, "token_type": types}
+    keys: dict[str, object] = {"tokens": tokens, "token_type": types, "merges": merges}
     if is_byte_level(tokenizer):
         keys["model"] = "gpt2"
-        keys["merges"] = merges
         keys["pre"] = byte_level_name(tokenizer, whole_words=model.flag("ignore_merges", False))
     elif model.flag("byte_fallback", False) and not model.flag("ignore_merges", False):
         keys["model"] = "llama"
-        keys["add_space_prefix"] = space_prefix(tokenizer)
-        keys["scores"] = _scores(tokens, merges)
+        more = blanks(tokenizer)
         _mark_sentencepiece(tokens, types, model.get("unk_token"))
     else:
         raise UnsupportedModelError(
@@ -52,8 +53,9 @@ def tokenizer_metadata(folder: Path, config: Fields, rows: int) -> dict[str, obj
         )
     keys |= special_tokens(folder, config, tokenizer, {token: number for number, token in enumerate(tokens)})
     template = keys.pop("chat_template", None)
-    whole: dict[str, object] = {PREFIX + key: value for key, value in keys.items()}
-    return whole if template is None else whole | {"tokenizer.chat_template": template}
+    if template is not None:
+        more["tokenizer.chat_template"] = template
+    return {PREFIX + key: value for key, value in keys.items()} | more
 
 
 def _read(folder: Path) -> dict[str, object]:
@@ -81,7 +83,7 @@ def _check_kind(model: Fields) -> None:
         raise UnsupportedModelError("The checkpoint's tokenizer leaves merges out by chance (dropout).")
 
 
-def _vocabulary(tokenizer: Fields, model: Fields, rows: int) -> tuple[list[str], list[int]]:
+def _vocabulary(tokenizer: Fields, model: Fields, rows: int, *, swallowing: bool) -> tuple[list[str], list[int]]:
     """Tokens and types for ids 0 … rows - 1. An id that no token has gets a name of its own, as the converter does."""
     if rows > MAX_VOCABULARY:
         raise ModelFileError(f"The embedding has {rows} rows, more than the {MAX_VOCABULARY} allowed: it is damaged.")
@@ -101,9 +103,9 @@ def _vocabulary(tokenizer: Fields, model: Fields, rows: int) -> tuple[list[str],
 
     for token, number in vocab.items():
         put(token, number)
-    for added in _added(tokenizer):
+    for added in _added(tokenizer, swallowing=swallowing):
         if added.integer("id") < rows:  # Gemma 3 adds tokens for images to models that have none
-            special = added.flag("special", False)
+            special = added.flag("special", False) or added.flag("rstrip", False)
             types[put(added.text("content"), added.get("id"))] = (
                 TokenType.CONTROL if special else TokenType.USER_DEFINED
             )
@@ -114,14 +116,18 @@ def _vocabulary(tokenizer: Fields, model: Fields, rows: int) -> tuple[list[str],
     return padded, types
 
 
-def _added(tokenizer: Fields) -> list[Fields]:
+def _added(tokenizer: Fields, *, swallowing: bool) -> list[Fields]:
+    """The added tokens. `swallowing`: the special ones take the blanks after them, all but those that `engine.text`
+    knows to leave them."""
     added = tokenizer.get("added_tokens") or []
     if not isinstance(added, list) or not all(isinstance(token, dict) for token in added):
         raise _damaged("its added_tokens are no list of objects")
     found = [Fields(token, f"an added token of {FILE}") for token in added]
     for token in found:
-        for key in ("lstrip", "rstrip", "single_word"):
-            if token.flag(key, False):
+        special = token.flag("special", False) or token.flag("rstrip", False)
+        swallows = swallowing and special and token.text("content") not in KEEPS_BLANKS
+        for key, known in (("lstrip", False), ("rstrip", swallows), ("single_word", False)):
+            if token.flag(key, False) != known:
                 raise UnsupportedModelError(
                     f"The checkpoint's token {quoted(token.text('content'))} takes its surroundings into account "
                     f"({key} in {FILE}), which this engine does not do."
@@ -146,14 +152,6 @@ def _merge(merge: object, number: int) -> str:
     return text
 
 
-def _scores(tokens: list[str], merges: list[str]) -> list[float]:
-    """Scores by which the best join is the one that comes first in `merges`."""
-    ranks: dict[str, int] = {}
-    for rank, merge in enumerate(merges):
-        ranks.setdefault(merge.replace(" ", ""), rank)
-    return [-float(ranks.get(token, len(merges))) for token in tokens]
-
-
 def _mark_sentencepiece(tokens: list[str], types: list[int], unknown: object) -> None:
     """Types and spellings that GGUF has for such vocabularies alone."""
     for number, token in enumerate(tokens):
@@ -161,6 +159,8 @@ def _mark_sentencepiece(tokens: list[str], types: list[int], unknown: object) ->
             types[number] = TokenType.UNKNOWN
         elif types[number] == TokenType.NORMAL and _BYTE.fullmatch(token):
             types[number] = TokenType.BYTE
+        elif types[number] == TokenType.USER_DEFINED and not token.strip(BLANK):
+            types[number] = TokenType.NORMAL  # found in no text, whose blanks are blanks: merges lead to it alone
         elif types[number] == TokenType.USER_DEFINED:
             tokens[number] = token.replace(BLANK, " ")
 

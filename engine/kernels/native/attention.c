@@ -2,14 +2,18 @@
  *
  * A part is what one query makes of one chunk: its largest score, the sum of its weights, and its weighted values. Parts may be made
  * anywhere; merging them in ascending order gives the answer. A single row splits over chunks, so that threads share a long
- * history; many rows split over rows, and merge as they go.
+ * history; many rows split over rows, and merge as they go. Both split over query heads where many share one key head, as those of
+ * latent attention do.
  */
 #include "cache.h"
 #include "millstream.h"
 #include "pool.h"
 #include "simd.h"
 
-enum { ROWS = 16, VECTORS = BAND / 8 };
+/* Rows and query heads of one key head that a thread takes together, at most, and how many of both; bytes of parts that a single row
+ * keeps before it merges them; query heads from which a chunk is worth widening for a single row. */
+enum { ROWS = 16, HEADS = 16, HELD = 128, PARTS_BYTES = 16 << 20, WIDEN_FROM = 12 };
+enum { VECTORS = BAND / 8 };
 
 #if defined(__AVX512VL__) || defined(__ARM_NEON)
 enum { QUERIES = 4 }; /* queries that share a read of keys or values: as many as the registers hold */
@@ -24,8 +28,10 @@ typedef struct {
     int64_t n, start, n_heads, group, window;
     float scale, softcap;
     float *out;
-    int64_t chunks; /* of the whole history */
-    float *parts;   /* single row: [n_heads][chunks][part_floats] */
+    int64_t rows, heads, shares;  /* that a thread takes together; how often so many heads are in a group */
+    int64_t chunks;               /* of the whole history */
+    int64_t from, wave, held;     /* single row: the chunks whose parts are made before they are merged; room for so many */
+    float *parts, *single_states; /* single row: [n_heads][held][part_floats], [n_heads][part_floats] */
     int64_t part_floats;
     char *scratch; /* per thread: a chunk of keys and of values as float32, scaled queries, parts, a state for each row and head */
     int64_t scratch_bytes;
@@ -45,8 +51,8 @@ static workplace workplace_of(const attention_job *job, int thread) {
     workplace w;
     w.keys = (float *)(job->scratch + thread * job->scratch_bytes);
     w.values = w.keys + CHUNK * c->key_dim;
-    w.queries = w.values + CHUNK * c->value_dim;
-    w.parts = w.queries + ROWS * job->group * c->key_dim;
+    w.queries = w.values + (is_latent(c) ? 0 : CHUNK * c->value_dim);
+    w.parts = w.queries + job->rows * job->heads * c->key_dim;
     w.states = w.parts + QUERIES * job->part_floats;
     return w;
 }
@@ -83,8 +89,33 @@ INLINE void band_scores(int64_t kind, const void *band, const float *q, int64_t 
         }
 }
 
-/* `width` <= VECTORS vectors of `count` results from element d on: values of positions low … high-1 weighted and summed in order. */
-INLINE void weigh_vectors(int64_t kind, const void *values, int64_t dim, float (*p)[CHUNK], int count, int low, int high, int64_t d,
+INLINE float element(int64_t kind, const void *base, int64_t at) {
+    return kind == MS_CACHE_F16 ? (float)((const _Float16 *)base)[at] : ((const float *)base)[at];
+}
+
+/* Scores of `count` queries against the keys of positions low … high-1 and some beside them, which lie one after the other. */
+INLINE void row_scores(int64_t kind, const void *keys, const float *q, int64_t dim, int count, int low, int high, float (*out)[CHUNK]) {
+    for (int j = low & ~(VECTORS - 1); j < high; j += VECTORS) {
+        f8 lanes[QUERIES][VECTORS];
+        for (int h = 0; h < count; h++)
+            for (int p = 0; p < VECTORS; p++) lanes[h][p] = f8_set(0.0f);
+        int64_t i = 0;
+        for (; i + 8 <= dim; i += 8)
+            for (int p = 0; p < VECTORS; p++) {
+                const f8 key = element_vector(kind, keys, (j + p) * dim + i);
+                for (int h = 0; h < count; h++) lanes[h][p] = lanes[h][p] + key * f8_load(q + h * dim + i);
+            }
+        for (int lane = 0; i < dim; i++, lane++)
+            for (int p = 0; p < VECTORS; p++)
+                for (int h = 0; h < count; h++) lanes[h][p][lane] += element(kind, keys, (j + p) * dim + i) * q[h * dim + i];
+        for (int p = 0; p < VECTORS; p++)
+            for (int h = 0; h < count; h++) out[h][j + p] = f8_tree(lanes[h][p]);
+    }
+}
+
+/* `width` <= VECTORS vectors of `count` results from element d on: values of positions low … high-1, `step` elements apart, weighted and
+ * summed in order. */
+INLINE void weigh_vectors(int64_t kind, const void *values, int64_t step, float (*p)[CHUNK], int count, int low, int high, int64_t d,
                           int width, const char *ahead, float *out, int64_t stride) {
     f8 sum[QUERIES][VECTORS];
     for (int h = 0; h < count; h++)
@@ -93,7 +124,7 @@ INLINE void weigh_vectors(int64_t kind, const void *values, int64_t dim, float (
         const int bytes = 8 * width * element_bytes(kind);
         for (int line = 0; line < bytes; line += 64) __builtin_prefetch(ahead + d * CHUNK * element_bytes(kind) + j * bytes + line);
         for (int v = 0; v < width; v++) {
-            const f8 value = element_vector(kind, values, j * dim + d + 8 * v);
+            const f8 value = element_vector(kind, values, j * step + d + 8 * v);
             for (int h = 0; h < count; h++) sum[h][v] = sum[h][v] + value * p[h][j];
         }
     }
@@ -101,16 +132,15 @@ INLINE void weigh_vectors(int64_t kind, const void *values, int64_t dim, float (
         for (int v = 0; v < width; v++) f8_store(out + h * stride + d + 8 * v, sum[h][v]);
 }
 
-INLINE void weigh_values(int64_t kind, const void *values, int64_t dim, float (*p)[CHUNK], int count, int low, int high, const char *ahead,
-                         float *out, int64_t stride) {
+INLINE void weigh_values(int64_t kind, const void *values, int64_t step, int64_t dim, float (*p)[CHUNK], int count, int low, int high,
+                         const char *ahead, float *out, int64_t stride) {
     int64_t d = 0;
-    for (; d + BAND <= dim; d += BAND) weigh_vectors(kind, values, dim, p, count, low, high, d, VECTORS, ahead, out, stride);
-    for (; d + 8 <= dim; d += 8) weigh_vectors(kind, values, dim, p, count, low, high, d, 1, ahead, out, stride);
+    for (; d + BAND <= dim; d += BAND) weigh_vectors(kind, values, step, p, count, low, high, d, VECTORS, ahead, out, stride);
+    for (; d + 8 <= dim; d += 8) weigh_vectors(kind, values, step, p, count, low, high, d, 1, ahead, out, stride);
     for (; d < dim; d++)
         for (int h = 0; h < count; h++) {
             float sum = 0.0f;
-            for (int j = low; j < high; j++)
-                sum += (kind == MS_CACHE_F16 ? (float)((const _Float16 *)values)[j * dim + d] : ((const float *)values)[j * dim + d]) * p[h][j];
+            for (int j = low; j < high; j++) sum += element(kind, values, j * step + d) * p[h][j];
             out[h * stride + d] = sum;
         }
 }
@@ -150,13 +180,17 @@ static void weigh_scores(float *p, int low, int high, float softcap, float *part
  * keys with the values. */
 INLINE void attend(const attention_job *job, int64_t kind, const float *q, int count, const void *keys, const void *values,
                    const void *next, int low, int high, float *parts, int64_t stride) {
-    const int64_t dim = job->cache->key_dim, band_bytes = dim * BAND * element_bytes(kind);
+    const int64_t dim = job->cache->key_dim, value_dim = job->cache->value_dim, band_bytes = dim * BAND * element_bytes(kind);
+    const int latent = is_latent(job->cache);
     _Alignas(32) float p[QUERIES][CHUNK];
-    for (int band = low / BAND; band * BAND < high; band++)
-        band_scores(kind, (const char *)keys + band * band_bytes, q, dim, count, (const char *)values + band * band_bytes,
-                    (float(*)[CHUNK])(p[0] + band * BAND));
+    if (latent)
+        row_scores(kind, keys, q, dim, count, low, high, p);
+    else
+        for (int band = low / BAND; band * BAND < high; band++)
+            band_scores(kind, (const char *)keys + band * band_bytes, q, dim, count, (const char *)values + band * band_bytes,
+                        (float(*)[CHUNK])(p[0] + band * BAND));
     for (int h = 0; h < count; h++) weigh_scores(p[h], low, high, job->softcap, parts + h * stride);
-    weigh_values(kind, values, job->cache->value_dim, p, count, low, high, next, parts + VALUES, stride);
+    weigh_values(kind, values, latent ? dim : value_dim, value_dim, p, count, low, high, next, parts + VALUES, stride);
 }
 
 /* The same with the count and the kind known to the compiler. */
@@ -230,77 +264,99 @@ static void scale_query(const attention_job *job, int64_t row, int64_t head, flo
 /* Keys and values of a chunk in the layout of an f32 cache, or as they lie: → their kind. */
 static int64_t open_chunk(const attention_job *job, int64_t head, int64_t chunk, int wide, workplace w, const void **keys, const void **values) {
     const ms_cache *c = job->cache;
+    const int latent = is_latent(c), as_it_is = c->kind == MS_CACHE_F32 || (c->kind == MS_CACHE_F16 && !wide);
     *keys = chunk_at(c, c->keys, c->key_dim, head, chunk);
-    *values = chunk_at(c, c->values, c->value_dim, head, chunk);
-    if (c->kind == MS_CACHE_F32 || (c->kind == MS_CACHE_F16 && !wide)) return c->kind;
-    widen_keys(c, *keys, w.keys);
-    widen_values(c, *values, w.values);
+    *values = latent ? *keys : chunk_at(c, c->values, c->value_dim, head, chunk);
+    if (as_it_is) return c->kind;
+    if (latent) {
+        widen_rows(c, c->key_dim, *keys, w.keys);
+    } else {
+        widen_keys(c, *keys, w.keys);
+        widen_rows(c, c->value_dim, *values, w.values);
+    }
     *keys = w.keys;
-    *values = w.values;
+    *values = latent ? w.keys : w.values;
     return MS_CACHE_F32;
 }
 
-/* Items: (kv head, chunk) of a single row. */
+/* Items: (kv head, chunk, share of its heads) of a single row. */
 static void make_parts(void *data, int64_t first, int64_t last, int thread) {
     attention_job *job = data;
     const workplace w = workplace_of(job, thread);
-    const int64_t dim = job->cache->key_dim, stride = job->chunks * job->part_floats;
+    const int64_t dim = job->cache->key_dim, stride = job->held * job->part_floats;
     for (int64_t item = first; item < last; item++) {
-        const int64_t kv_head = item / job->chunks, chunk = item % job->chunks;
+        const int64_t share = item % job->shares, at = item / job->shares % job->wave, kv_head = item / job->shares / job->wave;
+        const int64_t chunk = job->from + at, end = (share + 1) * job->heads < job->group ? (share + 1) * job->heads : job->group;
         const void *keys, *values;
         int low, high;
         if (!seen(job, job->start, chunk, &low, &high)) continue;
-        const int64_t kind = open_chunk(job, kv_head, chunk, 0, w, &keys, &values);
+        const int64_t kind = open_chunk(job, kv_head, chunk, job->heads >= WIDEN_FROM, w, &keys, &values);
         const void *next = chunk_at(job->cache, job->cache->keys, dim, kv_head, chunk + 1);
-        for (int64_t g = 0; g < job->group; g += QUERIES) {
-            const int count = job->group - g < QUERIES ? (int)(job->group - g) : QUERIES;
+        for (int64_t g = share * job->heads; g < end; g += QUERIES) {
+            const int count = end - g < QUERIES ? (int)(end - g) : QUERIES;
             const int64_t head = kv_head * job->group + g;
             for (int h = 0; h < count; h++) scale_query(job, 0, head + h, w.queries + h * dim);
-            attend_some(job, kind, w.queries, count, keys, values, next, low, high, job->parts + head * stride + chunk * job->part_floats, stride);
+            attend_some(job, kind, w.queries, count, keys, values, next, low, high, job->parts + head * stride + at * job->part_floats, stride);
         }
     }
 }
 
 /* Items: heads of a single row. */
 static void merge_parts(void *data, int64_t first, int64_t last, int thread) {
+    (void)thread;
     attention_job *job = data;
-    float *state = workplace_of(job, thread).states;
     const int64_t dim = job->cache->value_dim;
     for (int64_t head = first; head < last; head++) {
+        float *state = job->single_states + head * job->part_floats;
         int low, high;
-        start_state(state, dim);
-        for (int64_t chunk = 0; chunk < job->chunks; chunk++)
-            if (seen(job, job->start, chunk, &low, &high))
-                merge(state, job->parts + (head * job->chunks + chunk) * job->part_floats, dim);
-        finish(job, state, head, job->out + head * dim);
+        if (job->from == 0) start_state(state, dim);
+        for (int64_t at = 0; at < job->wave; at++)
+            if (seen(job, job->start, job->from + at, &low, &high)) merge(state, job->parts + (head * job->held + at) * job->part_floats, dim);
+        if (job->from + job->wave == job->chunks) finish(job, state, head, job->out + head * dim);
     }
 }
 
-/* How many queries from `at` on, rows from `position` with `group` each, see the same positions of a chunk; QUERIES at most. */
-static int64_t alike(const attention_job *job, int64_t position, int64_t at, int64_t end, int64_t chunk, int *low, int *high) {
+static int attend_row(ms_pool *pool, attention_job *job) {
+    const int64_t row_bytes = job->n_heads * job->part_floats * (int64_t)sizeof(float), fit = PARTS_BYTES / row_bytes;
+    job->held = fit < 1 ? 1 : fit < job->chunks ? fit : job->chunks;
+    job->parts = pool_scratch(pool, 3, (job->held + 1) * row_bytes);
+    if (!job->parts) return MS_NO_MEMORY;
+    job->single_states = job->parts + job->held * job->n_heads * job->part_floats;
+    for (job->from = 0; job->from < job->chunks; job->from += job->wave) {
+        job->wave = job->chunks - job->from < job->held ? job->chunks - job->from : job->held;
+        pool_run(pool, make_parts, job, job->cache->n_kv_heads * job->wave * job->shares, 1);
+        pool_run(pool, merge_parts, job, job->n_heads, job->wave < 32 ? job->n_heads : 1);
+    }
+    return MS_OK;
+}
+
+/* How many queries from `at` on, rows from `position` with `heads` each, see the same positions of a chunk; QUERIES at most. */
+static int64_t alike(const attention_job *job, int64_t position, int64_t heads, int64_t at, int64_t end, int64_t chunk, int *low, int *high) {
     int64_t count = 1;
-    seen(job, position + at / job->group, chunk, low, high);
+    seen(job, position + at / heads, chunk, low, high);
     for (; count < QUERIES && at + count < end; count++) {
         int next_low, next_high;
-        seen(job, position + (at + count) / job->group, chunk, &next_low, &next_high);
+        seen(job, position + (at + count) / heads, chunk, &next_low, &next_high);
         if (next_low != *low || next_high != *high) break;
     }
     return count;
 }
 
-/* Items: (block of ROWS rows, kv head). */
+/* Items: (block of rows, kv head, share of its heads). */
 static void attend_rows(void *data, int64_t first, int64_t last, int thread) {
     attention_job *job = data;
     const ms_cache *c = job->cache;
     const workplace w = workplace_of(job, thread);
     const int64_t dim = c->value_dim;
     for (int64_t item = first; item < last; item++) {
-        const int64_t kv_head = item % c->n_kv_heads, row = item / c->n_kv_heads * ROWS;
-        const int64_t rows = job->n - row < ROWS ? job->n - row : ROWS, end = job->until ? job->start + job->n : job->start + row + rows;
+        const int64_t share = item % job->shares, kv_head = item / job->shares % c->n_kv_heads, row = item / job->shares / c->n_kv_heads * job->rows;
+        const int64_t rows = job->n - row < job->rows ? job->n - row : job->rows, end = job->until ? job->start + job->n : job->start + row + rows;
+        const int64_t left = job->group - share * job->heads, heads = left < job->heads ? left : job->heads;
+        const int64_t head = kv_head * job->group + share * job->heads;
         for (int64_t r = 0; r < rows; r++)
-            for (int64_t g = 0; g < job->group; g++) {
-                scale_query(job, row + r, kv_head * job->group + g, w.queries + (r * job->group + g) * c->key_dim);
-                start_state(w.states + (r * job->group + g) * job->part_floats, dim);
+            for (int64_t g = 0; g < heads; g++) {
+                scale_query(job, row + r, head + g, w.queries + (r * heads + g) * c->key_dim);
+                start_state(w.states + (r * heads + g) * job->part_floats, dim);
             }
         for (int64_t chunk = 0; chunk * CHUNK < end; chunk++) {
             int low, high, any = 0;
@@ -308,18 +364,16 @@ static void attend_rows(void *data, int64_t first, int64_t last, int thread) {
             if (!any) continue;
             const void *keys, *values;
             const int64_t kind = open_chunk(job, kv_head, chunk, 1, w, &keys, &values);
-            for (int64_t at = 0, count; at < rows * job->group; at += count) {
-                count = alike(job, job->start + row, at, rows * job->group, chunk, &low, &high);
+            for (int64_t at = 0, count; at < rows * heads; at += count) {
+                count = alike(job, job->start + row, heads, at, rows * heads, chunk, &low, &high);
                 if (low >= high) continue;
                 attend_some(job, kind, w.queries + at * c->key_dim, (int)count, keys, values, keys, low, high, w.parts, job->part_floats);
                 for (int64_t h = 0; h < count; h++) merge(w.states + (at + h) * job->part_floats, w.parts + h * job->part_floats, dim);
             }
         }
         for (int64_t r = 0; r < rows; r++)
-            for (int64_t g = 0; g < job->group; g++) {
-                const int64_t head = kv_head * job->group + g;
-                finish(job, w.states + (r * job->group + g) * job->part_floats, head, job->out + ((row + r) * job->n_heads + head) * dim);
-            }
+            for (int64_t g = 0; g < heads; g++)
+                finish(job, w.states + (r * heads + g) * job->part_floats, head + g, job->out + ((row + r) * job->n_heads + head + g) * dim);
     }
 }
 
@@ -330,8 +384,12 @@ static void store_rows(void *data, int64_t first, int64_t last, int thread) {
     for (int64_t row = first; row < last; row++)
         for (int64_t head = 0; head < c->n_kv_heads; head++) {
             const int64_t position = job->start + row, chunk = position / CHUNK, at = position % CHUNK, index = row * c->n_kv_heads + head;
-            const int fits = store_key(c, chunk_at(c, c->keys, c->key_dim, head, chunk), at, job->k + index * c->key_dim) &
-                             store_value(c, chunk_at(c, c->values, c->value_dim, head, chunk), at, job->v + index * c->value_dim);
+            char *keys = chunk_at(c, c->keys, c->key_dim, head, chunk);
+            const float *key = job->k + index * c->key_dim;
+            const int fits = is_latent(c) ? store_row(c, c->key_dim, keys, at, key)
+                                          : store_key(c, keys, at, key) &
+                                                store_row(c, c->value_dim, chunk_at(c, c->values, c->value_dim, head, chunk), at,
+                                                          job->v + index * c->value_dim);
             if (!fits) job->overflow = 1;
         }
 }
@@ -343,20 +401,17 @@ int ms_attention(ms_pool *pool, const float *q, const float *k, const float *v, 
                          .group = n_heads / cache->n_kv_heads, .window = window, .scale = scale, .softcap = softcap, .out = out};
     job.chunks = (start + n + CHUNK - 1) / CHUNK;
     job.part_floats = (VALUES + cache->value_dim + 15) / 16 * 16;
-    job.scratch_bytes = (CHUNK * (cache->key_dim + cache->value_dim) + ROWS * job.group * (cache->key_dim + job.part_floats) +
-                         QUERIES * job.part_floats) * (int64_t)sizeof(float);
+    job.shares = (job.group + HEADS - 1) / HEADS;
+    job.heads = (job.group + job.shares - 1) / job.shares;
+    job.rows = HELD / job.heads < ROWS ? HELD / job.heads : ROWS;
+    job.scratch_bytes = (CHUNK * (cache->key_dim + (is_latent(cache) ? 0 : cache->value_dim)) + QUERIES * job.part_floats +
+                         job.rows * job.heads * (cache->key_dim + job.part_floats)) * (int64_t)sizeof(float);
     job.scratch_bytes = (job.scratch_bytes + 63) / 64 * 64;
     job.scratch = pool_scratch(pool, 2, job.scratch_bytes * pool_threads(pool));
     if (!job.scratch) return MS_NO_MEMORY;
-    pool_run(pool, store_rows, &job, n, CHUNK);
+    if (k) pool_run(pool, store_rows, &job, n, CHUNK);
     if (job.overflow) return MS_OVERFLOW;
-    if (n == 1) {
-        job.parts = pool_scratch(pool, 3, n_heads * job.chunks * job.part_floats * (int64_t)sizeof(float));
-        if (!job.parts) return MS_NO_MEMORY;
-        pool_run(pool, make_parts, &job, cache->n_kv_heads * job.chunks, 1);
-        pool_run(pool, merge_parts, &job, n_heads, job.chunks < 32 ? n_heads : 1);
-    } else {
-        pool_run(pool, attend_rows, &job, (n + ROWS - 1) / ROWS * cache->n_kv_heads, 1);
-    }
+    if (n == 1) return attend_row(pool, &job);
+    pool_run(pool, attend_rows, &job, (n + job.rows - 1) / job.rows * cache->n_kv_heads * job.shares, 1);
     return MS_OK;
 }

@@ -74,8 +74,7 @@ int store_key(const ms_cache *c, char *chunk, int64_t at, const float *x) {
     return fits;
 }
 
-int store_value(const ms_cache *c, char *chunk, int64_t at, const float *x) {
-    const int64_t dim = c->value_dim;
+int store_row(const ms_cache *c, int64_t dim, char *chunk, int64_t at, const float *x) {
     int fits = 1;
     if (c->kind != MS_CACHE_Q8_0) {
         int64_t i = 0;
@@ -123,8 +122,7 @@ void widen_keys(const ms_cache *c, const void *chunk, float *out) {
         }
 }
 
-void widen_values(const ms_cache *c, const void *chunk, float *out) {
-    const int64_t dim = c->value_dim;
+void widen_rows(const ms_cache *c, int64_t dim, const void *chunk, float *out) {
     if (c->kind == MS_CACHE_F16) {
         widen_halves(chunk, CHUNK * dim, out);
         return;

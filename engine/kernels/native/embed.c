@@ -3,6 +3,7 @@
 #include "encodings_32.h"
 #include "encodings_floats.h"
 #include "encodings_iq.h"
+#include "linear.h"
 #include "pool.h"
 
 INLINE void packed_row(packed_encoding e, const uint8_t *row, int64_t columns, float *out) {
@@ -24,6 +25,16 @@ INLINE void packed_row(packed_encoding e, const uint8_t *row, int64_t columns, f
     }
 }
 
+void decode_row(const ms_weight *w, int64_t row, float *out) {
+    const uint8_t *data = w->data + row * w->row_bytes;
+#define PACKED(name) \
+    case MS_##name: packed_row(name, data, w->columns, out); break;
+    switch (w->encoding) {
+        MS_PACKED(PACKED)
+    default: decode_floats(w->encoding, data, w->columns, out);
+    }
+}
+
 typedef struct {
     const ms_weight *table;
     const int32_t *tokens;
@@ -35,14 +46,8 @@ static void embed_rows(void *data, int64_t first, int64_t last, int thread) {
     const embed_job *job = data;
     const int64_t columns = job->table->columns;
     for (int64_t i = first; i < last; i++) {
-        const uint8_t *row = job->table->data + job->tokens[i] * job->table->row_bytes;
         float *out = job->out + i * columns;
-#define PACKED(name) \
-    case MS_##name: packed_row(name, row, columns, out); break;
-        switch (job->table->encoding) {
-            MS_PACKED(PACKED)
-        default: decode_floats(job->table->encoding, row, columns, out);
-        }
+        decode_row(job->table, job->tokens[i], out);
         for (int64_t j = 0; j < columns; j++) out[j] *= job->scale;
     }
 }

@@ -15,7 +15,7 @@
 #define MS_API __attribute__((visibility("default")))
 #endif
 
-#define MS_INTERFACE 5
+#define MS_INTERFACE 6
 
 typedef struct ms_pool ms_pool;
 
@@ -39,7 +39,8 @@ typedef struct {
 } ms_weight;
 
 /* One layer's keys and values, [n_kv_heads][chunks of 64 positions] of the layout in cache.h. A chunk of width dim takes 64 * dim elements,
- * and q8_0 another 64 * dim / 32 float16; q8_0 asks for widths that 32 divides. */
+ * and q8_0 another 64 * dim / 32 float16; q8_0 asks for widths that 32 divides. Where `values` is `keys`, the first value_dim elements of a
+ * key are its value (latent attention). */
 typedef enum { MS_CACHE_F32, MS_CACHE_F16, MS_CACHE_Q8_0 } ms_cache_kind;
 typedef struct {
     void *keys, *values;
@@ -98,8 +99,9 @@ MS_API int ms_splice(ms_pool *pool, const float *x, int64_t x_run, int64_t x_fro
                      int64_t y_from, int64_t y_take, int64_t count, float *out);
 
 /* Store k, v [n, n_kv_heads, dim] at positions start ..., then out[n, n_heads, value_dim] = causal attention of q.
- * window 0: all positions; softcap 0: none; sinks[n_heads] or NULL; until[n], the end of the positions that each row sees, or NULL:
- * its own is the last. MS_OVERFLOW: a finite value does not fit into the cache. */
+ * k and v NULL: the cache already holds these positions; v NULL alone: it is latent, and holds no values of their own. window 0: all
+ * positions; softcap 0: none; sinks[n_heads] or NULL; until[n], the end of the positions that each row sees, or NULL: its own is the
+ * last. MS_OVERFLOW: a finite value does not fit into the cache. */
 MS_API int ms_attention(ms_pool *pool, const float *q, const float *k, const float *v, const ms_cache *cache, int64_t n,
                         int64_t start, int64_t n_heads, float scale, int64_t window, float softcap, const float *sinks,
                         const int32_t *until, float *out);
@@ -107,10 +109,44 @@ MS_API int ms_attention(ms_pool *pool, const float *q, const float *k, const flo
 /* out[n, width] = each row rounded to int8 with one scale, and back. */
 MS_API int ms_round_tokens(ms_pool *pool, const float *x, int64_t n, int64_t width, float *out);
 
+/* Of each row of logits[n, experts], the k experts that CONTRACT.md, section 11, chooses: ids[n, k] ascending, and their weights[n, k].
+ * `bias` may be NULL. `groups` divides the experts; `kept` of them take part, by the sum of their `marks` best choices. */
+MS_API int ms_route(ms_pool *pool, const float *logits, const float *bias, int64_t n, int64_t experts, int64_t k, int64_t sigmoid,
+                    int64_t groups, int64_t kept, int64_t marks, int64_t normalise, float scale, int32_t *ids, float *weights);
+
+/* Matrices of one shape, those of a mixture's experts or of heads: the first one, how many, and the bytes from one to the next. `scales`
+ * [count] multiply what an expert's matrix gives, or are NULL. */
+typedef struct {
+    ms_weight first;
+    int64_t count, apart;
+    const float *scales;
+} ms_stack;
+
+/* out[n, hidden] = for each row of x the sum over its experts of weight * down(activation(gate(x)), up(x)), by ascending id.
+ * ids and weights [n, k] are those of `ms_route`; biases [count, rows of an expert] may be NULL. */
+MS_API int ms_experts(ms_pool *pool, const float *x, const int32_t *ids, const float *weights, int64_t n, int64_t k, int64_t activation,
+                      const ms_stack *gate, const ms_stack *up, const ms_stack *down, const float *gate_bias, const float *up_bias,
+                      const float *down_bias, float *out);
+
+/* out[n, count * rows]: run h of x[n, count * columns] @ the transpose of matrix h. With `transposed`, whose matrices lie transposed
+ * in the file, out[n, count * columns]: run h of x[n, count * rows] @ matrix h. */
+MS_API int ms_head_linears(ms_pool *pool, const float *x, int64_t n, const ms_stack *stack, int64_t transposed, float *out);
+
+/* out[n, channels] = activation of the causal depthwise convolution of x by taps [channels][width], the oldest first, width <= 16, over
+ * inputs[width - 1, channels], which stand before x and afterwards before what follows it; at start 0 they are taken for zeros. */
+MS_API int ms_convolve(ms_pool *pool, const float *x, int64_t n, int64_t channels, const float *taps, int64_t width, float *inputs,
+                       int64_t start, int64_t activation, float *out);
+
+/* out[n, heads, value_dim] = the gated delta rule of x [n, queries and keys of key_heads, values of heads], a, b [n, heads] and
+ * rate, bias [heads] on memory, which is taken for zeros at start 0: [heads][blocks of at most 32 columns][key_dim][columns]. */
+MS_API int ms_delta_rule(ms_pool *pool, const float *x, const float *a, const float *b, const float *rate, const float *bias,
+                         float *memory, int64_t n, int64_t start, int64_t key_heads, int64_t heads, int64_t key_dim, int64_t value_dim,
+                         float eps, float scale, float *out);
+
 /* A recorded call of one of the functions above: its pointers, integers and floats in the order of its arguments. */
 typedef enum {
     MS_EMBED, MS_RMS_NORM, MS_LINEAR, MS_GATED, MS_ROTARY, MS_ATTENTION, MS_LAYER_NORM, MS_ADD, MS_SCALE, MS_ACTIVATE, MS_GATE, MS_SPLICE,
-    MS_ROUND_TOKENS
+    MS_ROUND_TOKENS, MS_ROUTE, MS_EXPERTS, MS_HEAD_LINEARS, MS_CONVOLVE, MS_DELTA_RULE
 } ms_function_name;
 typedef struct {
     int64_t function;
@@ -128,7 +164,8 @@ MS_API int ms_read(ms_pool *pool, const void *data, int64_t bytes, uint64_t *mix
 /* Multiply and add int16 in registers for so many rounds: *done counts the multiply-adds, *mixed comes of all of them. */
 MS_API int ms_multiply_adds(ms_pool *pool, int64_t rounds, int64_t *done, uint64_t *mixed);
 
-/* The elementary functions, for the tests: 0 exp, 1 silu, 2 tanh, 3 erf, 4 gelu_tanh, 5 gelu_erf, 6 sigmoid, 7 relu_squared. */
+/* The elementary functions, for the tests: 0 exp, 1 silu, 2 tanh, 3 erf, 4 gelu_tanh, 5 gelu_erf, 6 sigmoid, 7 relu_squared,
+ * 8 log, 9 softplus. */
 MS_API void ms_function(int which, const float *x, int64_t n, float *out);
 
 /* q[n, columns], s[n, columns / 32] of the activations, for the tests. */

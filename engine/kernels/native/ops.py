@@ -15,11 +15,14 @@ from engine.buffers import aligned
 from engine.errors import BudgetError, UnsupportedModelError
 from engine.kernels.kv import positions, row_bytes
 from engine.kernels.native import library
-from engine.kernels.native.library import CCache, CWeight
+from engine.kernels.native.experts import Experts, NativeStack
+from engine.kernels.native.library import CCache, CStack, CWeight
 from engine.kernels.native.pointwise import ACTIVATION_NUMBERS, NativeVector, Pointwise
 from engine.kernels.native.recording import c_tokens
+from engine.kernels.native.recurrent import NativeState, Recurrent
 from engine.kernels.native.tensors import NativeTensor
-from engine.kernels.ops import Activation, AttentionSpec, CacheSpec, LayerCache, Rotary, Weight
+from engine.kernels.ops import Activation, AttentionSpec, CacheSpec, LayerCache, LayerSpec, Rotary, Stack, Weight
+from engine.kernels.state import StateSpec
 from engine.kernels.ternary import row_scales
 
 F32 = npt.NDArray[np.float32]
@@ -60,7 +63,7 @@ def _address(x: NativeVector | NativeTensor | None) -> int | None:
     return None if x is None else x.address
 
 
-class NativeOps(Pointwise):
+class NativeOps(Pointwise, Experts, Recurrent):
     """The CPU. Results follow CONTRACT.md to the bit, whatever the thread count or the instruction set.
 
     Not for use by two threads at once. Raises SettingsError for a thread count or an instruction set that cannot be.
@@ -71,6 +74,18 @@ class NativeOps(Pointwise):
         self._encodings = library.encodings(self._lib)
 
     def matrix(self, weight: Weight) -> NativeMatrix:
+        c, scales = self._described(weight), row_scales(weight)
+        c.row_scales = None if scales is None else scales.ctypes.data
+        c.scale = weight.scale or 0.0
+        return NativeMatrix(weight, c, ctypes.addressof(c), scales)
+
+    def stack(self, weight: Stack) -> NativeStack:
+        scales = None if weight.scales is None else weight.scales.ctypes.data
+        c = CStack(self._described(weight), weight.n_experts, weight.data.strides[0], scales)
+        return NativeStack(weight, c, ctypes.addressof(c))
+
+    def _described(self, weight: Weight | Stack) -> CWeight:
+        """The matrix, or the first of the stack."""
         number = self._encodings.get(weight.encoding)
         if number is None:
             raise UnsupportedModelError(
@@ -78,31 +93,28 @@ class NativeOps(Pointwise):
                 f"it has: {', '.join(self._encodings)}."
             )
         data = weight.data
-        scales = row_scales(weight)
-        c = CWeight(
-            data.ctypes.data, weight.rows, weight.columns, data.strides[0], number,
-            None if scales is None else scales.ctypes.data, weight.scale or 0.0,
-        )  # fmt: skip
-        return NativeMatrix(weight, c, ctypes.addressof(c), scales)
+        return CWeight(data.ctypes.data, weight.rows, weight.columns, data.strides[-2], number)
 
     def vector(self, values: F32) -> NativeVector:
         values = np.ascontiguousarray(values, np.float32)
         return NativeVector(values, values.ctypes.data)
 
-    def cache(self, spec: CacheSpec, capacity: int, kind: str) -> NativeCache:
+    def cache(self, spec: LayerSpec, capacity: int, kind: str) -> NativeCache | NativeState:
+        if isinstance(spec, StateSpec):
+            return NativeState.made(spec, capacity)
         sizes = row_bytes(spec, kind)
         try:
-            keys, values = (aligned(spec.n_kv_heads * positions(capacity) * size) for size in sizes)
+            rooms = [aligned(spec.n_kv_heads * positions(capacity) * size) for size in sizes if size]
         except MemoryError as error:
             raise BudgetError(
                 f"There is no memory for a context of {capacity} tokens; ask for a shorter one."
             ) from error
         c = CCache(
-            keys.ctypes.data, values.ctypes.data, capacity, spec.n_kv_heads, spec.key_dim, spec.value_dim,
+            rooms[0].ctypes.data, rooms[-1].ctypes.data, capacity, spec.n_kv_heads, spec.key_dim, spec.value_dim,
             CACHE_NUMBERS[kind],
         )  # fmt: skip
-        nbytes = keys.nbytes + values.nbytes
-        return NativeCache(spec, capacity, kind, nbytes, c, ctypes.addressof(c), (keys, values))
+        nbytes = sum(room.nbytes for room in rooms)
+        return NativeCache(spec, capacity, kind, nbytes, c, ctypes.addressof(c), tuple(rooms))
 
     def embed(self, table: NativeMatrix, tokens: Sequence[int], *, scale: float = 1.0) -> NativeTensor:
         out = self._workspace.take(len(tokens), table.weight.columns)
@@ -173,8 +185,17 @@ class NativeOps(Pointwise):
         self._call("ms_round_tokens", x.address, x.n, x.width, out.address)
         return out
 
+    def head_linears(self, x: NativeTensor, weight: NativeStack, *, transposed: bool = False) -> NativeTensor:
+        stack = weight.weight
+        wide, made = (stack.rows, stack.columns) if transposed else (stack.columns, stack.rows)
+        assert x.width == stack.n_experts * wide and stack.scales is None
+        out = self._workspace.take(x.n, stack.n_experts * made)
+        self._call("ms_head_linears", x.address, x.n, weight.address, transposed, out.address)
+        return out
+
     def rotary(self, x: NativeTensor, n_heads: int, table: Rotary, start: int) -> NativeTensor:
         assert start + x.n <= len(table.cos)
+        assert table.cos.flags.c_contiguous and table.sin.flags.c_contiguous
         self._keep(table)
         out = self._workspace.take(x.n, x.width)
         self._call(
@@ -187,8 +208,8 @@ class NativeOps(Pointwise):
     def attention(
         self,
         q: NativeTensor,
-        k: NativeTensor,
-        v: NativeTensor,
+        k: NativeTensor | None,
+        v: NativeTensor | None,
         cache: LayerCache,
         spec: AttentionSpec,
         start: int,
@@ -196,12 +217,13 @@ class NativeOps(Pointwise):
         until: Sequence[int] | None = None,
     ) -> NativeTensor:
         assert isinstance(cache, NativeCache) and start + q.n <= cache.capacity
+        assert v is None if k is None else (v is None) == cache.spec.latent
         ends = None if until is None else c_tokens(until)
         assert ends is None or self._recording is None
         out = self._workspace.take(q.n, spec.n_heads * cache.spec.value_dim)
         self._call(
             "ms_attention",
-            *(q.address, k.address, v.address, cache.address, q.n, start, spec.n_heads),
+            *(q.address, _address(k), _address(v), cache.address, q.n, start, spec.n_heads),
             *(spec.scale, spec.window or 0, spec.softcap or 0.0, _address(sinks)),
             *(None if ends is None else ctypes.addressof(ends), out.address),
         )

@@ -6,32 +6,6 @@
 /* Elements that a thread takes at once. */
 enum { GRAIN = 8192 };
 
-/* n <= 8 elements, the rest 0. */
-INLINE f8 load_some(const float *x, int64_t n) {
-    float buffer[8] = {0};
-    if (n == 8) return f8_load(x);
-    memcpy(buffer, x, (size_t)n * sizeof(float));
-    return f8_load(buffer);
-}
-
-INLINE void store_some(float *out, int64_t n, f8 value) {
-    float buffer[8];
-    f8_store(n == 8 ? out : buffer, value);
-    if (n < 8) memcpy(out, buffer, (size_t)n * sizeof(float));
-}
-
-/* The eight lanes of a sum of n squares; a tail shorter than eight fills the first lanes. */
-INLINE float sum_of_squares(const float *x, int64_t n) {
-    f8 lanes = f8_set(0.0f);
-    int64_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        f8 v = f8_load(x + i);
-        lanes = lanes + v * v;
-    }
-    for (int lane = 0; i < n; i++, lane++) lanes[lane] += x[i] * x[i];
-    return f8_tree(lanes);
-}
-
 typedef struct {
     const float *x, *weight;
     float eps;
@@ -238,7 +212,9 @@ void ms_function(int which, const float *x, int64_t n, float *out) {
         case 4: v = f8_gelu_tanh(v); break;
         case 5: v = f8_gelu_erf(v); break;
         case 6: v = f8_sigmoid(v); break;
-        default: v = f8_relu_squared(v);
+        case 7: v = f8_relu_squared(v); break;
+        case 8: v = f8_log(v); break;
+        default: v = f8_softplus(v);
         }
         store_some(out + i, count, v);
     }

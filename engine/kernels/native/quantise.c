@@ -54,7 +54,7 @@ static void join_octet(const int8_t *const runs[OCTET], int8_t *out) {
     }
 }
 
-static void quantise_row(const float *x, activations a, int64_t row) {
+void quantise_row(const float *x, activations a, int64_t row) {
     float *s = a.s + row * a.stride;
     int32_t *sums = a.sums + row * a.stride, *halves = a.halves + row * 2 * a.runs;
     int8_t *bytes = a.bytes ? a.bytes + row * a.runs * RUN_SIZE : NULL;

@@ -281,6 +281,30 @@ INLINE f8 f8_exp(f8 x) {
     return f8_select((i32x8)(x != x), x, y);
 }
 
+/* The contract's log (CONTRACT.md, section 3). */
+INLINE f8 f8_log(f8 x) {
+    typedef uint32_t u32x8 __attribute__((vector_size(32)));
+    const i32x8 tiny = (i32x8)(x < 0x1p-126f);
+    const i32x8 offset = (i32x8)((u32x8)f8_select(tiny, x * 0x1p23f, x) - 0x3f3504f3u);
+    const f8 e = f8_from_i32(offset >> 23) - f8_select(tiny, f8_set(23.0f), f8_set(0.0f));
+    const f8 f = (f8)((offset & 0x7fffff) + 0x3f3504f3) - 1.0f, z = f * f;
+    f8 p = f8_set(0x1.1b418ap-4f);
+    p = p * f + -0x1.e2e98p-4f;
+    p = p * f + 0x1.e6511ap-4f;
+    p = p * f + -0x1.fb433cp-4f;
+    p = p * f + 0x1.2332b8p-3f;
+    p = p * f + -0x1.5562e2p-3f;
+    p = p * f + 0x1.99a546p-3f;
+    p = p * f + -0x1.ffffeep-3f;
+    p = p * f + 0x1.555546p-2f;
+    f8 y = (((z * f) * p + e * -0x1.bd0106p-13f) - z * 0.5f) + f;
+    y = y + e * 0x1.63p-1f;
+    y = f8_select((i32x8)(x == INFINITY), x, y);
+    y = f8_select((i32x8)(x == 0.0f), f8_set(-INFINITY), y);
+    return f8_select((i32x8)(x >= 0.0f), y, f8_set(NAN));
+}
+
+INLINE f8 f8_softplus(f8 x) { return f8_select((i32x8)(x > 20.0f), x, f8_log(f8_exp(x) + 1.0f)); }
 INLINE f8 f8_silu(f8 x) { return x / (f8_exp(-x) + 1.0f); }
 
 /* The contract's tanh (CONTRACT.md, section 3). */
@@ -348,5 +372,31 @@ INLINE f8 f8_gated(ms_activation activation, f8 gate, f8 up) {
     return activation == MS_SWIGLU_CLAMPED ? f8_swiglu_clamped(gate, up) : f8_activate(activation, gate) * up;
 }
 INLINE f8 f8_softcap(f8 x, float cap) { return f8_tanh(x / cap) * cap; }
+
+/* n <= 8 elements, the rest 0. */
+INLINE f8 load_some(const float *x, int64_t n) {
+    float buffer[8] = {0};
+    if (n == 8) return f8_load(x);
+    memcpy(buffer, x, (size_t)n * sizeof(float));
+    return f8_load(buffer);
+}
+
+INLINE void store_some(float *out, int64_t n, f8 value) {
+    float buffer[8];
+    f8_store(n == 8 ? out : buffer, value);
+    if (n < 8) memcpy(out, buffer, (size_t)n * sizeof(float));
+}
+
+/* The eight lanes of a sum of n squares; a tail shorter than eight fills the first lanes. */
+INLINE float sum_of_squares(const float *x, int64_t n) {
+    f8 lanes = f8_set(0.0f);
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        f8 v = f8_load(x + i);
+        lanes = lanes + v * v;
+    }
+    for (int lane = 0; i < n; i++, lane++) lanes[lane] += x[i] * x[i];
+    return f8_tree(lanes);
+}
 
 #endif

@@ -49,6 +49,10 @@ class NativeTensor:
     def __del__(self) -> None:
         self._free.append(self._block)
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.n, self.width
+
     def rows(self, start: int, stop: int) -> NativeTensor:
         """Rows `start … stop - 1` as a view, which keeps this tensor alive."""
         return NativeView(self, start * self.width, stop - start, self.width)

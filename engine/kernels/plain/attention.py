@@ -39,19 +39,25 @@ def store_round(x: F32, kind: str) -> F32:
 
 
 class PlainCache:
-    """One layer's keys and values, already rounded: float32 [capacity, n_kv_heads, dim]."""
+    """One layer's keys and values, already rounded: float32 [capacity, n_kv_heads, dim]. Values that are part of the
+    keys are a view."""
 
     def __init__(self, spec: CacheSpec, capacity: int, kind: str) -> None:
         row_bytes(spec, kind)
         self.spec, self.capacity, self.kind = spec, capacity, kind
         self.keys = np.zeros((capacity, spec.n_kv_heads, spec.key_dim), np.float32)
-        self.values = np.zeros((capacity, spec.n_kv_heads, spec.value_dim), np.float32)
-        self.nbytes = self.keys.nbytes + self.values.nbytes
+        if spec.latent:
+            self.values, self.nbytes = self.keys[..., : spec.value_dim], self.keys.nbytes
+        else:
+            self.values = np.zeros((capacity, spec.n_kv_heads, spec.value_dim), np.float32)
+            self.nbytes = self.keys.nbytes + self.values.nbytes
 
-    def store(self, k: F32, v: F32, start: int) -> None:
+    def store(self, k: F32, v: F32 | None, start: int) -> None:
+        assert (v is None) == self.spec.latent
         stop = start + k.shape[0]
         self.keys[start:stop] = store_round(k.reshape(k.shape[0], -1, self.spec.key_dim), self.kind)
-        self.values[start:stop] = store_round(v.reshape(v.shape[0], -1, self.spec.value_dim), self.kind)
+        if v is not None:
+            self.values[start:stop] = store_round(v.reshape(v.shape[0], -1, self.spec.value_dim), self.kind)
 
 
 @np.errstate(all="ignore")

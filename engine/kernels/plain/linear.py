@@ -67,6 +67,15 @@ def linear_float(x: F32, weight: F32) -> F32:
 
 
 @np.errstate(all="ignore")
+def linear_transposed(x: F32, weight: F32) -> F32:
+    """x [n, rows] times decoded rows [rows, columns] → [n, columns]: a running sum over the rows (section 6)."""
+    out = np.zeros((x.shape[0], weight.shape[1]), np.float32)
+    for row in range(weight.shape[0]):
+        out = out + x[:, row, None] * weight[row]
+    return out
+
+
+@np.errstate(all="ignore")
 def quantise_token(x: F32) -> tuple[F32, F32]:
     """BitNet's activations (section 6): x [n, columns] → q, whole numbers [n, columns], and a [n, 1], NaN where a row
     has Inf or NaN."""

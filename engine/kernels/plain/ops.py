@@ -11,12 +11,22 @@ import numpy as np
 import numpy.typing as npt
 
 from engine import weights
-from engine.kernels.ops import Activation, AttentionSpec, CacheSpec, LayerCache, Pass, Rotary, Weight
+from engine.kernels.ops import Activation, AttentionSpec, LayerCache, LayerSpec, Pass, Rotary, Router, Stack, Weight
 from engine.kernels.plain import functions
 from engine.kernels.plain.attention import PlainCache, attention
+from engine.kernels.plain.experts import Routing, mixed, routed
 from engine.kernels.plain.functions import F32
-from engine.kernels.plain.linear import linear_bitnet, linear_float, linear_packed, quantise, round_token
+from engine.kernels.plain.linear import (
+    linear_bitnet,
+    linear_float,
+    linear_packed,
+    linear_transposed,
+    quantise,
+    round_token,
+)
 from engine.kernels.plain.normalise import layer_norm, rms_norm, rotary
+from engine.kernels.plain.recurrent import PlainState, causal_convolution, delta_rule
+from engine.kernels.state import StateSpec
 from engine.kernels.ternary import row_scales
 from engine.weights.encoding import Units
 
@@ -50,6 +60,14 @@ class PlainMatrix:
     row_scales: F32 | None = None
 
 
+@dataclass(frozen=True)
+class PlainStack:
+    """The weights of a mixture's experts, and a matrix for each."""
+
+    weight: Stack
+    matrices: tuple[PlainMatrix, ...]
+
+
 class PlainOps:
     """Every method follows the contract with whole-array numpy operations; nothing is fused, nothing is fast."""
 
@@ -63,11 +81,19 @@ class PlainOps:
             return PlainMatrix(weight, encoding.units(weight.data), None, row_scales(weight))
         return PlainMatrix(weight, None, encoding.decode(weight.data))
 
+    def stack(self, weight: Stack) -> PlainStack:
+        scales = [None] * weight.n_experts if weight.scales is None else weight.scales.tolist()
+        each = (
+            Weight(weight.name, weight.encoding, weight.rows, weight.columns, data, scale=scale)
+            for data, scale in zip(weight.data, scales, strict=True)
+        )
+        return PlainStack(weight, tuple(map(self.matrix, each)))
+
     def vector(self, values: F32) -> F32:
         return np.ascontiguousarray(values, np.float32)
 
-    def cache(self, spec: CacheSpec, capacity: int, kind: str) -> PlainCache:
-        return PlainCache(spec, capacity, kind)
+    def cache(self, spec: LayerSpec, capacity: int, kind: str) -> PlainCache | PlainState:
+        return PlainState(spec, capacity) if isinstance(spec, StateSpec) else PlainCache(spec, capacity, kind)
 
     def recorded(self, forward: Pass) -> Pass:
         return forward
@@ -114,8 +140,43 @@ class PlainOps:
     def linears(self, x: F32, weights: Sequence[PlainMatrix]) -> list[F32]:
         return [self.linear(x, weight) for weight in weights]
 
+    def head_linears(self, x: F32, weight: PlainStack, *, transposed: bool = False) -> F32:
+        def part(run: F32, matrix: PlainMatrix) -> F32:
+            if not transposed:
+                return self.linear(run, matrix)
+            return linear_transposed(run, weights.get(matrix.weight.encoding).decode(matrix.weight.data))
+
+        runs = np.split(x, weight.weight.n_experts, axis=1)
+        parts = [part(run, matrix) for run, matrix in zip(runs, weight.matrices, strict=True)]
+        return np.concatenate(parts, axis=1)
+
     def gated(self, x: F32, gate: PlainMatrix, up: PlainMatrix, activation: Activation = "silu") -> F32:
         return gated(self.linear(x, gate), self.linear(x, up), activation)
+
+    def route(self, logits: F32, router: Router, bias: F32 | None = None) -> Routing:
+        return routed(logits, router, bias)
+
+    def experts(
+        self,
+        x: F32,
+        routing: Routing,
+        gate: PlainStack,
+        up: PlainStack,
+        down: PlainStack,
+        activation: Activation = "silu",
+        gate_bias: F32 | None = None,
+        up_bias: F32 | None = None,
+        down_bias: F32 | None = None,
+    ) -> F32:
+        def one(number: int, rows: F32) -> F32:
+            def part(x: F32, stack: PlainStack, bias: F32 | None) -> F32:
+                own = None if bias is None else bias.reshape(stack.weight.n_experts, -1)[number]
+                return self.linear(x, stack.matrices[number], bias=own)
+
+            made = gated(part(rows, gate, gate_bias), part(rows, up, up_bias), activation)
+            return part(made, down, down_bias)
+
+        return mixed(x, routing, down.weight.rows, one)
 
     def layer_norm(self, x: F32, weight: F32, bias: F32, eps: float) -> F32:
         return layer_norm(x, weight, bias, eps)
@@ -150,8 +211,8 @@ class PlainOps:
     def attention(
         self,
         q: F32,
-        k: F32,
-        v: F32,
+        k: F32 | None,
+        v: F32 | None,
         cache: LayerCache,
         spec: AttentionSpec,
         start: int,
@@ -159,10 +220,27 @@ class PlainOps:
         until: Sequence[int] | None = None,
     ) -> F32:
         assert isinstance(cache, PlainCache)
-        cache.store(k, v, start)
+        if k is not None:
+            cache.store(k, v, start)
         n, stop = q.shape[0], start + q.shape[0]
         heads = q.reshape(n, spec.n_heads, -1)
         return attention(heads, cache.keys[:stop], cache.values[:stop], spec, start, sinks, until).reshape(n, -1)
+
+    def convolved(self, x: F32, taps: F32, state: LayerCache, start: int, activation: Activation) -> F32:
+        assert isinstance(state, PlainState)
+        before = state.inputs if start else np.zeros_like(state.inputs)
+        out, state.inputs = causal_convolution(x, taps, before)
+        return ACTIVATIONS[activation](out)
+
+    def delta_rule(self, x: F32, a: F32, b: F32, rate: F32, bias: F32, state: LayerCache, start: int) -> F32:
+        assert isinstance(state, PlainState)
+        before = state.memory if start else np.zeros_like(state.memory)
+        out, state.memory = delta_rule(x, a, b, rate, bias, state.spec, before)
+        return out
+
+    def copy_state(self, source: LayerCache, target: LayerCache) -> None:
+        assert isinstance(source, PlainState) and isinstance(target, PlainState)
+        target.take(source)
 
     def last(self, x: F32, rows: int) -> F32:
         return x[x.shape[0] - rows :]

@@ -5,6 +5,7 @@ from contextlib import closing
 import pytest
 
 from engine.decode.cache import KVCache, cache_bytes, position_bytes
+from engine.decode.prompt import Prompt
 from engine.errors import BudgetError, SettingsError
 from engine.kernels.native import NativeOps
 from engine.kernels.ops import CacheSpec
@@ -39,7 +40,7 @@ def test_the_longest_shared_prefix_is_kept_but_the_last_token_is_always_computed
     cached: list[int], prompt: list[int], kept: int
 ) -> None:
     cache = cache_of(cached)
-    assert cache.keep_prefix(prompt) == kept
+    assert cache.keep_prefix(Prompt.of(prompt)) == kept
     assert cache.tokens == tuple(prompt[:kept])
 
 

@@ -14,6 +14,7 @@ from engine.decode.fingerprint import fingerprint
 from engine.decode.forward import Forward
 from engine.decode.generate import generate
 from engine.decode.measure import measure_rates
+from engine.decode.prompt import Prompt
 from engine.errors import NumericsError
 from engine.formats import open_index
 from engine.formats.index import TensorIndex
@@ -65,7 +66,7 @@ def poisoned(path: Path, tensor: str, value: float, row: int = 5) -> TensorIndex
 
 
 def reply(forward: Forward, tokenizer: Tokenizer, *, chunk: int = 512) -> None:
-    for _ in generate(forward, tokenizer, PROMPT, GREEDY, chunk=chunk, continues=True):
+    for _ in generate(forward, tokenizer, Prompt(PROMPT), GREEDY, chunk=chunk):
         pass
 
 

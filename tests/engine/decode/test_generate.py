@@ -9,6 +9,7 @@ import pytest
 from engine.cancel import Cancel
 from engine.decode.forward import Forward
 from engine.decode.generate import generate
+from engine.decode.prompt import Prompt
 from engine.errors import NumericsError
 from engine.formats import open_index
 from engine.formats.index import TensorIndex
@@ -31,7 +32,7 @@ def events_of(
     prompt: tuple[int, ...] = PROMPT,
     chunk: int = 8,
 ) -> list[Event]:
-    return list(generate(forward, tokenizer, prompt, settings, chunk=chunk, continues=True))
+    return list(generate(forward, tokenizer, Prompt(prompt), settings, chunk=chunk))
 
 
 def text_of(events: list[Event]) -> str:
@@ -102,7 +103,7 @@ def test_cancel_stops_before_the_next_chunk_or_token(
     make_forward: MakeForward, tokenizer: Tokenizer, whole: str, at: int
 ) -> None:
     forward, cancel, events = make_forward(), Cancel(), []
-    for event in generate(forward, tokenizer, PROMPT, DRAWN, chunk=8, continues=True, cancel=cancel):
+    for event in generate(forward, tokenizer, Prompt(PROMPT), DRAWN, chunk=8, cancel=cancel):
         events.append(event)
         if len(events) == at + 1:
             computed = len(forward.cache)
@@ -119,7 +120,7 @@ def test_a_closed_generator_leaves_a_cache_to_go_on_from(
     make_forward: MakeForward, tokenizer: Tokenizer, whole: str, at: int
 ) -> None:
     forward = make_forward()
-    events = generate(forward, tokenizer, PROMPT, DRAWN, chunk=8, continues=True)
+    events = generate(forward, tokenizer, Prompt(PROMPT), DRAWN, chunk=8)
     for _ in range(at):
         next(events)
     events.close()
@@ -226,7 +227,7 @@ def test_a_character_cut_in_two_is_shown_only_where_the_model_left_it_so(
         reading.eos_ids = frozenset({reply[ends]})
     forward = make_forward(capacity=25 + 3 if way == "context" else 64)
     settings = replace(DRAWN, temperature=0, max_tokens=4 if way == "length" else None)
-    events = list(generate(forward, reading, PROMPT, settings, chunk=8, continues=True, cancel=cancel))
+    events = list(generate(forward, reading, Prompt(PROMPT), settings, chunk=8, cancel=cancel))
     assert finish_of(events).reason == way
     assert text_of(events) == ("é\ufffd" if way == "stop" else "é")
 
@@ -241,7 +242,7 @@ def test_timings_count_what_was_computed(make_forward: MakeForward, tokenizer: T
 def test_a_rate_of_nothing_is_zero(make_forward: MakeForward, tokenizer: Tokenizer) -> None:
     cancel = Cancel()
     cancel.set()
-    events = list(generate(make_forward(), tokenizer, PROMPT, DRAWN, chunk=8, continues=True, cancel=cancel))
+    events = list(generate(make_forward(), tokenizer, Prompt(PROMPT), DRAWN, chunk=8, cancel=cancel))
     timings = finish_of(events).timings
     assert (timings.prefill_tok_s, timings.decode_tok_s, timings.first_token_s) == (0, 0, 0)
 

@@ -11,9 +11,10 @@ import pytest
 from engine.cancel import Cancel
 from engine.decode.forward import Forward
 from engine.decode.generate import generate
+from engine.decode.prompt import Prompt
 from engine.formats.index import TensorIndex
 from engine.kernels.ops import Tensor
-from engine.text import Tokenizer
+from engine.text import ReplyForm, Tokenizer
 from engine.types import Finished, PrefillProgress, Reasoning, Settings, Text
 from tests.engine.text.pieces import joined
 
@@ -56,7 +57,8 @@ def reply_to(
     ids = [tokenizer.encode(text, parse_special=True, add_bos=False) for text in (prompt, reply)]
     forward, cancel = Writes(make_forward(), ids[1]), Cancel()
     pieces = []
-    for event in generate(forward, tokenizer, ids[0], settings, chunk=8, continues=continues, cancel=cancel):
+    form = None if continues else ReplyForm(tokenizer.channels)
+    for event in generate(forward, tokenizer, Prompt.of(ids[0]), settings, chunk=8, form=form, cancel=cancel):
         if isinstance(event, Finished):
             return joined(pieces), event
         if not isinstance(event, PrefillProgress):

@@ -24,6 +24,11 @@ _ENDS = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 LLAMA3 = rf"{_SUFFIX}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_ENDS}"
 QWEN2 = rf"{_SUFFIX}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_ENDS}"
 QWEN35 = rf"{_SUFFIX}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_ENDS}"
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+O200K = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_SUFFIX}?|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_SUFFIX}?"
+    rf"|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_ENDS}"
+)
 DEEPSEEK3 = (
     r"\p{N}{1,3}",
     "[一-龥\u3040-ゟ゠-ヿ]+",
@@ -43,6 +48,8 @@ FORMS: dict[str, tuple[Any, Any, bool]] = {
     "qwen2": (_split(QWEN2), normalizers.NFC(), False),
     "qwen35": (_split(QWEN35), normalizers.NFC(), False),
     "deepseek-v3": (_split(*DEEPSEEK3), normalizers.Sequence([]), False),
+    "gpt-4o": (_split(O200K), None, False),
+    "granite-embed-multi-97m, as GPT-OSS": (_split(O200K), None, True),
     "llama-bpe, as first published": (
         pre_tokenizers.Sequence(
             [
@@ -83,8 +90,13 @@ def byte_level(form: str, *, size: int = 600, bos: str | None = None) -> Tokeniz
     return _finish(tokenizer, bos)
 
 
-def sentencepiece(*, space_prefix: bool = True, bos: str | None = "<s>") -> Tokenizer:
-    """As in Llama 2's file: merges over U+2581, all 256 bytes, unk, bos, eos."""
+def sentencepiece(
+    *, space_prefix: bool = True, bos: str | None = "<s>", metaspace: tuple[str, bool] | None = None
+) -> Tokenizer:
+    """As in Llama 2's file: merges over U+2581, all 256 bytes, unk, bos, eos.
+
+    `metaspace`, a scheme and whether to split, is as in newer files and takes the place of `space_prefix`.
+    """
     learned = Tokenizer(models.BPE())
     learned.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
     trainer = trainers.BpeTrainer(vocab_size=700, show_progress=False, min_frequency=1)
@@ -95,7 +107,10 @@ def sentencepiece(*, space_prefix: bool = True, bos: str | None = "<s>") -> Toke
     merges = [tuple(merge) for merge in model["merges"]]
     tokenizer = Tokenizer(models.BPE(vocab, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     prefix = [normalizers.Prepend("▁")] if space_prefix else []
-    tokenizer.normalizer = normalizers.Sequence([*prefix, normalizers.Replace(" ", "▁")])
+    if metaspace is None:
+        tokenizer.normalizer = normalizers.Sequence([*prefix, normalizers.Replace(" ", "▁")])
+    else:
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace("▁", *metaspace)
     tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in ("<unk>", "<s>", "</s>")])
     return _finish(tokenizer, bos, added=False)
 

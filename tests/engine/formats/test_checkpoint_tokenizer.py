@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import AddedToken, Regex, pre_tokenizers
+from tokenizers import AddedToken, Regex, decoders, pre_tokenizers, processors
 from tokenizers import Tokenizer as Judge
 
 from engine.errors import MillstreamError, ModelFileError, UnsupportedModelError
@@ -19,6 +19,7 @@ from engine.text.pretokenizers import PRE_TOKENIZERS
 from engine.text.template import ChatTemplate
 from engine.types import Message
 from tests.engine.formats.checkpoints import FORMS, TEMPLATE, byte_level, change, sentencepiece, write_tokenizer
+from tests.engine.text import families
 from tests.engine.text.texts import DECOMPOSED, TEXTS
 from tests.engine.text.vocabularies import SPECIAL, K
 
@@ -83,6 +84,79 @@ def test_pieces_are_encoded_as_by_the_library(space_prefix: bool, folder: Path) 
     judge = sentencepiece(space_prefix=space_prefix)
     write_tokenizer(folder, judge, bos_token="<s>", eos_token="</s>")
     compare(folder, judge)
+
+
+def test_pieces_are_merged_by_the_files_own_list_alone(folder: Path) -> None:
+    """Not by every join that leads to a token, nor in another order."""
+    write_tokenizer(folder, sentencepiece(), bos_token="<s>", eos_token="</s>")
+    model = json.loads((folder / "tokenizer.json").read_text("utf-8"))["model"]
+    merges = [merge for number, merge in enumerate(model["merges"]) if number % 3]
+    random.Random(1).shuffle(merges)
+    change(folder / "tokenizer.json", model=model | {"merges": merges})
+    compare(folder, Judge.from_file(str(folder / "tokenizer.json")))
+
+
+@pytest.mark.parametrize("split", [True, False])
+@pytest.mark.parametrize("scheme", ["never", "always", "first"])
+def test_blanks_of_newer_files_are_put_and_taken_off_as_by_the_library(scheme: str, split: bool, folder: Path) -> None:
+    judge = sentencepiece(metaspace=(scheme, split))
+    strip = [] if scheme == "never" else [decoders.Strip(" ", 1, 0)]
+    judge.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strip])
+    write_tokenizer(folder, judge, bos_token="<s>", eos_token="</s>")
+    compare(folder, judge)
+    judge.encode_special_tokens = False
+    ours = Tokenizer.from_metadata(read(folder))
+    for text in ("<s>the mill</s> the mill", " the", "  the  mill", "▁the", "the▁mill", "", " ", *fuzzed(300, seed=7)):
+        ids = judge.encode(text, add_special_tokens=False).ids
+        assert ours.encode(text, parse_special=True, add_bos=False) == ids, text
+        assert ours.decode(ids) == judge.decode(ids, skip_special_tokens=True), text
+
+
+@pytest.mark.parametrize("prefix", [True, False])
+def test_the_older_form_of_metaspace_is_read(prefix: bool, folder: Path) -> None:
+    write_tokenizer(folder, sentencepiece(metaspace=("always", True)), bos_token="<s>", eos_token="</s>")
+    scheme = {} if prefix else {"prepend_scheme": "never"}
+    step = {"type": "Metaspace", "replacement": "▁", "add_prefix_space": prefix} | scheme
+    change(folder / "tokenizer.json", pre_tokenizer=step)
+    compare(folder, Judge.from_file(str(folder / "tokenizer.json")))
+
+
+@pytest.mark.parametrize("form", ["Gemma 2, Gemma 3", "Gemma 4"])
+def test_gemma_is_encoded_and_decoded_as_by_the_library(form: str, folder: Path) -> None:
+    judge, _ = families.sentencepiece(form)
+    bos = families.SPECIAL[0]
+    judge.post_processor = processors.TemplateProcessing(f"{bos} $A", None, [(bos, judge.token_to_id(bos))])
+    write_tokenizer(folder, judge, bos_token=bos, eos_token="<|im_end|>")
+    ours = Tokenizer.from_metadata(read(folder))
+    # A blank that a text writes as its sign may stand in a token of its own there; bos is never doubled here.
+    texts = [text for text in (*families.fuzzed(300, 7), *fuzzed(300)) if "\u2581" not in text]
+    assert len(texts) > 500 and any(" " * 33 in text for text in texts)
+    for text in texts:
+        judge.encode_special_tokens = False
+        ids = judge.encode(text).ids
+        if not text.startswith(bos):
+            assert ours.encode(text, parse_special=True, add_bos=ours.add_bos) == ids, text
+            assert ours.decode(ids, skip_special=False) == judge.decode(ids, skip_special_tokens=False), text
+        judge.encode_special_tokens = True
+        ids = judge.encode(text, add_special_tokens=False).ids
+        assert ours.encode(text, parse_special=False, add_bos=False) == ids, text
+
+
+def test_phi_3_swallows_the_blanks_after_its_special_tokens(folder: Path) -> None:
+    judge, _ = families.sentencepiece("Phi-3")
+    write_tokenizer(folder, judge, bos_token="<s>", eos_token="<|im_end|>")
+    with pytest.raises(UnsupportedModelError, match="surroundings"):
+        read(folder)
+    config = Fields({"model_type": "phi3"}, "config.json")
+    metadata = tokenizer_metadata(folder, config, 2000) | {"general.architecture": "phi3"}
+    ours = Tokenizer.from_metadata(metadata)
+    for text in (*families.fuzzed(300, 7), *fuzzed(300)):
+        judge.encode_special_tokens = False
+        ids = judge.encode(text, add_special_tokens=False).ids
+        assert ours.encode(text, parse_special=True, add_bos=False) == ids, text
+        judge.encode_special_tokens = True
+        ids = judge.encode(text, add_special_tokens=False).ids
+        assert ours.encode(text, parse_special=False, add_bos=False) == ids, text
 
 
 def test_merges_written_as_text_are_read_too(folder: Path) -> None:
@@ -161,6 +235,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
             )
         },
         r"'x\+'",
+    ),
+    "another sign": (
+        {"model": {"type": "BPE", "vocab": {}, "merges": [], "byte_fallback": True}, "normalizer": None}
+        | {"pre_tokenizer": {"type": "Metaspace", "replacement": "_"}},
+        "'Metaspace' with '_' and 'always'",
     ),
     "surroundings": (
         {"added_tokens": [{"id": 3, "content": "x", "special": True, "rstrip": True}]},

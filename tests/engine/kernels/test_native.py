@@ -55,7 +55,7 @@ def test_a_portable_library_and_the_fastest_for_this_processor_were_built() -> N
     assert library.load()[0] == runnable()[0]
 
 
-FUNCTIONS = ("exp", "silu", "tanh", "erf", "gelu_tanh", "gelu_erf", "sigmoid", "relu_squared")
+FUNCTIONS = ("exp", "silu", "tanh", "erf", "gelu_tanh", "gelu_erf", "sigmoid", "relu_squared", "log", "softplus")
 """By their numbers in `ms_function`."""
 
 

@@ -25,7 +25,7 @@ def ops() -> Iterator[NativeOps]:
     made.close()
 
 
-@pytest.fixture(params=["qwen3", "gemma2", "phi3"])
+@pytest.fixture(params=["qwen3", "gemma2", "gemma4", "phi3"])
 def model(ops: NativeOps, tmp_path: Path, request: pytest.FixtureRequest) -> Model:
     write_gguf(tmp_path / "tiny.gguf", tiny(request.param, tie_word_embeddings=True), "Q8_0")
     return load_model(tmp_path / "tiny.gguf", ops)

@@ -74,6 +74,20 @@ def test_attention_that_overflows_is_named_by_its_layer(ops: Ops, caches: list[L
         watch.attention(huge, huge, x, caches[1], HEADS, 4)
 
 
+def test_attention_over_what_another_layer_stored_is_named_by_its_queries(ops: Ops, caches: list[LayerCache]) -> None:
+    x = tensor(ops, np.ones((6, 32), np.float32))
+    ops.attention(x, x, x, caches[1], HEADS, 0)
+    x = ops.last(x, 2)
+    weight = matrix(ops, "blk.9.attn_q.weight", np.eye(32))
+    sound, bad = (ops.vector(np.full(32, value, np.float32)) for value in (1, np.nan))
+    watch = Watch(ops, caches, 4)
+    q = watch.rms_norm(watch.linear(x, weight), sound, 1e-5)
+    assert np.isfinite(ops.host(watch.attention(q, None, None, caches[1], HEADS, 4))).all()
+    q = watch.rms_norm(watch.linear(x, weight), bad, 1e-5)
+    with refused("layer 9 (the norm before the attention after blk.9.attn_q.weight)", 0):
+        watch.attention(q, None, None, caches[1], HEADS, 4)
+
+
 def test_a_norm_or_a_turn_waits_for_the_next_name(ops: Ops, caches: list[LayerCache]) -> None:
     x = tensor(ops, np.ones((3, 32), np.float32))
     bad = ops.vector(np.full(32, np.nan, np.float32))

@@ -12,7 +12,7 @@ from engine.buffers import ALIGNMENT
 from engine.cancel import Cancel, Cancelled
 from engine.errors import ModelFileError
 from engine.formats import open_index
-from engine.formats.index import TensorIndex
+from engine.formats.index import TensorIndex, TensorInfo
 from engine.kernels.ops import Handle, Ops, Weight
 from engine.kernels.plain import PlainOps
 from engine.memory import store as store_module
@@ -79,6 +79,17 @@ def test_parts_of_a_tensor_share_its_bytes_which_are_read_once(
         store.parts("output.weight", (100, 161), HIDDEN)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=str)
+def test_a_matrix_that_lies_by_columns_is_brought_into_rows(dtype: type[np.floating], tmp_path: Path) -> None:
+    values = np.arange(15, dtype=dtype).reshape(5, 3)
+    (tmp_path / "matrix").write_bytes(values.tobytes())
+    encoding = {np.float32: "F32", np.float16: "F16"}[dtype]
+    info = TensorInfo("w", (3, 5), encoding, tmp_path / "matrix", 0, values.nbytes, transposed=True)
+    with closing(WeightStore(TensorIndex((info.path,), {}, {"w": info}), PlainOps(), Meter())) as store:
+        data = store.matrix("w", 3, 5).weight.data
+    np.testing.assert_array_equal(data.view(dtype), values.T)
+
+
 def test_a_tensor_asked_for_twice_is_read_once(index: TensorIndex, open_store: Callable[..., WeightStore]) -> None:
     meter = Meter()
     store = open_store(meter=meter)
@@ -132,6 +143,33 @@ def test_a_missing_tensor_and_a_wrong_shape_are_named(
         store.matrix("output.weight", HIDDEN, 260)
     with pytest.raises(ModelFileError, match=r"output_norm\.weight .* 64, .* 65"):
         store.vector("output_norm.weight", HIDDEN + 1)
+
+
+def test_parts_of_experts_share_their_bytes_and_nothing_is_copied(tmp_path: Path) -> None:
+    draws = np.random.default_rng(3)
+    both, biases = draws.standard_normal((3, 10, 32), np.float32), draws.standard_normal((3, 6), np.float32)
+    writer = gguf.GGUFWriter(tmp_path / "experts.gguf", "llama")
+    writer.add_tensor("both", both)
+    writer.add_tensor("biases", biases)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    ops, meter = PlainOps(), Meter()
+    with closing(WeightStore(open_index(tmp_path / "experts.gguf"), ops, meter)) as store:
+        first, second = (handle.weight for handle in store.experts("both", 3, (6, 4), 32))
+        whole = store.experts("both", 3, (10,), 32)[0].weight
+        assert store.experts("both", 3, (6, 4), 32)[1].weight is second
+        assert (whole.n_experts, first.rows, second.rows, second.columns) == (3, 6, 4, 32)
+        assert np.array_equal(first.data.copy().view(np.float32), both[:, :6])
+        assert np.array_equal(second.data.copy().view(np.float32), both[:, 6:])
+        assert np.shares_memory(first.data, whole.data) and np.shares_memory(second.data, whole.data)
+        assert np.array_equal(ops.host(store.vector("biases", 3, 6)), biases)
+        assert store.bytes_read == meter.use().weights == store.total
+        with pytest.raises(ModelFileError, match=r"both .* 3 by 10 by 32, .* 3 by 11 by 32"):
+            store.experts("both", 3, (6, 5), 32)
+        with pytest.raises(ModelFileError, match=r"biases .* 3 by 6, .* 2 by 6"):
+            store.vector("biases", 2, 6)
 
 
 def test_a_file_that_shrank_after_it_was_indexed_is_named_with_the_tensor(

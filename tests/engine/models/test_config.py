@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.oracle import CLASSES
 from engine import models
 from engine.errors import MillstreamError, ModelFileError, SettingsError, UnsupportedModelError
 from engine.formats.gguf import read
@@ -21,6 +22,7 @@ from engine.memory.meter import Meter
 from engine.memory.store import WeightStore
 from engine.models.config import Config
 from engine.models.decoder import Decoder
+from engine.models.gemma4 import Gemma4
 from engine.models.metadata import Metadata
 from engine.models.scaling import Scaling
 from tests.tiny import load_model, tiny, write_gguf
@@ -111,9 +113,9 @@ def config(changes: Mapping[str, object], architecture: str = "qwen3") -> Config
     return Config.read(Metadata(named(architecture, LEAST | dict(changes))), architecture)
 
 
-@pytest.fixture(scope="module", params=ARCHITECTURES)
+@pytest.fixture(scope="module", params=CLASSES)
 def index(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TensorIndex:
-    """The file of a tiny model of each architecture."""
+    """The file of a tiny model of each dense architecture."""
     path = tmp_path_factory.mktemp("tiny") / "tiny.gguf"
     write_gguf(path, tiny(request.param))
     return read(path)
@@ -125,13 +127,13 @@ def build(
     *,
     tensors: Mapping[str, TensorInfo] | None = None,
     context: int = 8,
-) -> Decoder:
+) -> Decoder | Gemma4:
     """The model of a file whose metadata or tensors are not what they were."""
     changes = named(str(index.metadata["general.architecture"]), changes or {})
     index = replace(index, metadata=dict(index.metadata) | changes, tensors=tensors or index.tensors)
     with closing(WeightStore(index, PlainOps(), Meter())) as store:
         model = models.build(index.metadata, store, context=context)
-    assert isinstance(model, Decoder)
+    assert isinstance(model, Decoder | Gemma4)
     return model
 
 
@@ -195,6 +197,27 @@ def test_a_variant_that_is_not_known_is_refused_by_name(key: str, value: object,
         ("gemma3", "attention.sliding_window", "512"),
         ("gemma3", "final_logit_softcapping", -30.0),
         ("gemma3", "rope.freq_base_swa", 0.0),
+        ("gemma4", "attention.head_count_kv", [2, 3]),
+        ("gemma4", "attention.head_count_kv", [2, 0]),
+        ("gemma4", "attention.head_count_kv", [2, True]),
+        ("gemma4", "attention.key_length_swa", 0),
+        ("gemma4", "attention.value_length_swa", 8),
+        ("gemma4", "attention.shared_kv_layers", 1),
+        ("gemma4", "attention.shared_kv_layers", 3),
+        ("gemma4", "attention.sliding_window", 0),
+        ("gemma4", "attention.sliding_window_pattern", 2),
+        ("gemma4", "attention.sliding_window_pattern", [True, 1]),
+        ("gemma4", "rope.dimension_count_swa", 7),
+        ("gemma4", "embedding_length_per_layer_input", -1),
+        ("gemma4", "feed_forward_length", [96.0, 96]),
+        ("qwen35", "ssm.conv_kernel", 17),
+        ("qwen35", "ssm.state_size", 0),
+        ("qwen35", "ssm.inner_size", 66),
+        ("qwen35", "ssm.time_step_rank", 3),
+        ("qwen35", "ssm.group_count", 2**13),
+        ("qwen35", "full_attention_interval", 0),
+        ("qwen35", "attention.recurrent_layers", [True, True, False]),
+        ("qwen35", "nextn_predict_layers", 4),
     ],
 )
 def test_a_number_of_one_family_that_cannot_be_true_is_named(
@@ -281,14 +304,24 @@ def test_metadata_without_an_architecture_is_refused() -> None:
 def test_a_tensor_that_the_metadata_contradicts_is_named(
     index: TensorIndex, changes: dict[str, object], tensor: str
 ) -> None:
-    if tensor not in index.tensors and tensor != "blk.2.attn_norm.weight":
+    if index.metadata["general.architecture"] == "gemma4":  # lists of its layers, and one width of a head, tell first
+        tensor = {"blk.2.attn_norm.weight": "sliding_window_pattern", "blk.0.attn_v.weight": "value_length"}.get(
+            tensor, tensor
+        )
+    elif "blk.0.ssm_a" in index.tensors:  # the last of four layers is the one that attends
+        tensor = tensor.replace("blk.2", "blk.4").replace("blk.0.attn", "blk.3.attn")
+        changes = changes | {"block_count": 5} if "block_count" in changes else changes
+    elif tensor not in index.tensors and tensor != "blk.2.attn_norm.weight":
         tensor = re.sub("attn_[qkv]", "attn_qkv", tensor).replace("ffn_gate", "ffn_up")  # they are fused
     with pytest.raises(ModelFileError, match=tensor):
         build(index, changes)
 
 
 def test_every_tensor_but_the_head_must_be_there(index: TensorIndex) -> None:
-    for missing in index.tensors.keys() - {"output.weight"}:
+    optional = {"output.weight"}
+    if index.metadata["general.architecture"] == "gemma4":
+        optional.add("blk.1.attn_v.weight")  # where values are keys
+    for missing in index.tensors.keys() - optional:
         with pytest.raises(ModelFileError, match=f"no tensor {missing},"):
             build(index, tensors={name: info for name, info in index.tensors.items() if name != missing})
 
@@ -300,12 +333,11 @@ def test_a_tensor_of_another_shape_is_named(index: TensorIndex) -> None:
             build(index, tensors=dict(index.tensors) | {name: other})
 
 
-@pytest.mark.parametrize(
-    "tensor",
-    ["blk.1.attn_qkv.weight", "blk.0.ffn_gate.bias"],
-)
+@pytest.mark.parametrize("tensor", ["blk.1.attn_qkv.weight", "blk.0.ffn_gate.bias"])
 def test_a_tensor_that_would_change_the_answer_is_refused_rather_than_left_out(index: TensorIndex, tensor: str) -> None:
-    if "blk.0.attn_q.weight" not in index.tensors:
+    if "blk.0.ssm_a" in index.tensors:
+        tensor = tensor.replace("blk.1.attn_qkv", "blk.3.attn_qkv")
+    elif "blk.0.attn_q.weight" not in index.tensors:
         tensor = tensor.replace("attn_qkv.weight", "attn_qkv.bias")
     info = next(iter(index.tensors.values()))
     with pytest.raises(UnsupportedModelError, match=tensor) as caught:
@@ -316,8 +348,8 @@ def test_a_tensor_that_would_change_the_answer_is_refused_rather_than_left_out(i
 def test_a_long_context_claimed_by_the_file_costs_only_what_is_asked_for(index: TensorIndex) -> None:
     model = build(index, {"context_length": 2**31}, context=8)
     assert model.context_length == 8
-    tables = [table for table in model.rotary if table is not None]
-    assert tables and all(table.cos.shape == table.sin.shape == (8, model.config.rotary_dim // 2) for table in tables)
+    tables = list(model.tables.values())
+    assert tables and all(table.cos.shape == table.sin.shape == (8, table.cos.shape[1]) for table in tables)
 
 
 def test_the_context_is_at_most_what_the_file_claims(index: TensorIndex) -> None:
@@ -362,8 +394,9 @@ def test_a_rotary_divisor_that_is_no_positive_number_is_refused(tensor: str, val
 
 def test_longrope_without_its_divisors_is_refused(index: TensorIndex) -> None:
     key = "rope.scaling.type"
-    with pytest.raises(ModelFileError, match=r"no tensor rope_factors_short\.weight"):
-        build(index, {key: "longrope"})
+    tensors = {name: info for name, info in index.tensors.items() if name != "rope_freqs.weight"}
+    with pytest.raises(ModelFileError, match=r"no tensor rope_f(actors_short|reqs)\.weight"):
+        build(index, {key: "longrope"}, tensors=tensors)
 
 
 def test_longrope_goes_by_the_context_that_is_kept(tmp_path: Path) -> None:
@@ -374,6 +407,6 @@ def test_longrope_goes_by_the_context_that_is_kept(tmp_path: Path) -> None:
     index = read(tmp_path / "tiny.gguf")
     amplitude = float(np.float32(math.sqrt(1 + math.log(2) / math.log(32))))
     for context, divisor in ((8, 1.0), (32, 1.0), (33, 2.0), (10**6, 2.0)):
-        table = build(index, context=context).rotary[0]
+        table = next(iter(build(index, context=context).tables.values()))
         assert table is not None
         assert table.cos[3, 0] == np.float32(amplitude * math.cos(3 / divisor)), context

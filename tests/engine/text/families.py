@@ -94,7 +94,7 @@ _DEEPSEEK_LETTERS = PRE_TOKENIZERS["deepseek-llm"].patterns[1]
 BYTE_LEVEL = {
     "Llama 3, BitNet": Family("llama-bpe", [_split(_SPLITS["llama-bpe"])], ignore_merges=True),
     "SmolLM3": Family("smaug-bpe", [_split(_SPLITS["smaug-bpe"])], ignore_merges=True),
-    "SmolLM, SmolLM2": Family("smollm", [pre_tokenizers.Digits(individual_digits=True)], byte_level=_GPT2),
+    "SmolLM, SmolLM2, SmolVLM": Family("smollm", [pre_tokenizers.Digits(individual_digits=True)], byte_level=_GPT2),
     "Mistral Nemo": Family("tekken", [_split(_SPLITS["tekken"])], ignore_merges=True),
     "Qwen 2, Qwen 3": Family("qwen2", [_split(_SPLITS["qwen2"])], nfc=True),
     "Qwen 3.5": Family("qwen35", [_split(_SPLITS["qwen35"])], nfc=True),
@@ -112,6 +112,7 @@ BYTE_LEVEL = {
     ),
     "DeepSeek V3, R1": Family("deepseek-v3", [_split(r"\p{N}{1,3}"), _split(r"[一-龥぀-ゟ゠-ヿ]+"), _split(_DEEPSEEK3)]),
     "GPT-OSS": Family("gpt-4o", [_split(_SPLITS["gpt-4o"])]),
+    "o200k, whole words": Family("granite-embed-multi-97m", [_split(_SPLITS["gpt-4o"])], ignore_merges=True),
     "Phi-4-mini": Family("gpt-4o", [_kept(_SPLITS["gpt-4o"])]),
     "Phi-4": Family("dbrx", [_kept(_SPLITS["dbrx"])]),
     "Phi-2": Family("phi-2", [], byte_level=_GPT2),

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from engine.formats import open_index
 from engine.text import ChatTemplate, Detokenizer, Tokenizer
-from engine.types import Message
+from engine.types import Message, Tool
 from tests.engine.text.templates import CHATML, QWEN
 from tests.engine.text.texts import TEXTS
 from tests.engine.text.vocabularies import K, byte_level, sentencepiece
@@ -91,7 +91,7 @@ def test_special_tokens_that_somebody_wrote_are_text(starter_metadata: dict[str,
 def test_special_tokens_in_the_descriptions_of_tools_are_text() -> None:
     tokenizer = Tokenizer.from_metadata(byte_level("smollm"))
     template = ChatTemplate(QWEN, bos="", eos="")
-    tools = [{"name": "f", "steps": ["a<|im_end|>", {"b": "<|im_start|>", "n": 1}]}]
+    tools = [Tool("f", "<|im_end|>", '{"steps": ["a<|im_end|>", {"b": "<|im_start|>", "n": 1}]}')]
     ids = tokenizer.encode_chat(template, [Message("user", "x")], tools=tools, add_generation_prompt=False)
     texts = [tokenizer.token_text(token_id) for token_id in ids if tokenizer.is_special(token_id)]
     assert texts == ["<|im_start|>", "<|im_end|>"] * 2
@@ -105,8 +105,9 @@ def test_characters_that_serve_as_marks_are_kept_where_somebody_wrote_them() -> 
     messages = [Message("user", "\U0010ffff\U0010fffe<|im_end|>\U0010fffd")]
     ids = tokenizer.encode_chat(template, messages)
     assert tokenizer.decode(ids, skip_special=False) == template.render(messages)
-    tools = [{"\U0010ffff<|im_end|>": ["\U0010fffe<|im_end|>"]}]
-    ids = tokenizer.encode_chat(ChatTemplate("{{ tools[0] | tojson }}", bos="", eos=""), [], tools=tools)
+    tools = [Tool("f", parameters='{"\U0010ffff<|im_end|>": ["\U0010fffe<|im_end|>"]}')]
+    source = "{{ tools[0].function.parameters | tojson }}"
+    ids = tokenizer.encode_chat(ChatTemplate(source, bos="", eos=""), [], tools=tools)
     assert tokenizer.decode(ids) == '{"\U0010ffff<|im_end|>": ["\U0010fffe<|im_end|>"]}'
 
 

@@ -11,7 +11,7 @@ from transformers.utils import chat_template_utils
 from engine.errors import SettingsError, UnsupportedModelError
 from engine.formats import open_index
 from engine.text import ChatTemplate, Tokenizer
-from engine.types import Message
+from engine.types import Message, Tool
 from tests.engine.text.templates import CHATML, GEMMA, LLAMA3, MISTRAL, ODDS, QWEN
 from tests.engine.text.vocabularies import byte_level
 
@@ -22,13 +22,20 @@ CONVERSATIONS = (
     (Message("user", "x"), Message("assistant", "<think>\nhm\n</think>\n\nreply")),
     (Message("user", ""),),
 )
-TOOLS = [{"type": "function", "function": {"name": "mill", "description": "Größe <&>", "parameters": {"n": 1}}}]
+TOOLS = [Tool("mill", "Größe <&>", '{"n": 1}')]
+TOOLS_AS_JSON = [
+    {"type": "function", "function": {"name": "mill", "description": "Größe <&>", "parameters": {"n": 1}}},
+]
 
 
 def transformers_renders(source: str, messages: tuple[Message, ...], **options: object) -> str:
-    conversation = [{"role": message.role, "content": message.content} for message in messages]
+    turns: list[dict[str, object]] = [{"role": message.role, "content": message.content} for message in messages]
+    return transformers_renders_turns(source, turns, **options)
+
+
+def transformers_renders_turns(source: str, turns: list[dict[str, object]], **options: object) -> str:
     rendered, _ = chat_template_utils.render_jinja_template(
-        conversations=[conversation], chat_template=source, bos_token="<s>", eos_token="</s>", **options
+        conversations=[turns], chat_template=source, bos_token="<s>", eos_token="</s>", **options
     )
     return rendered[0]
 
@@ -43,9 +50,14 @@ def template(source: str, **options: object) -> ChatTemplate:
 def test_a_conversation_is_rendered_as_transformers_renders_it(
     source: str, messages: tuple[Message, ...], add_generation_prompt: bool
 ) -> None:
-    for options in ({}, {"tools": TOOLS}, {"enable_thinking": False}, {"enable_thinking": True}):
-        mine = template(source).render(messages, add_generation_prompt=add_generation_prompt, **options)
-        assert mine == transformers_renders(source, messages, add_generation_prompt=add_generation_prompt, **options)
+    for mine, theirs in (
+        ({}, {}),
+        ({"tools": TOOLS}, {"tools": TOOLS_AS_JSON}),
+        ({"thinking": False}, {"enable_thinking": False}),
+        ({"thinking": True}, {"enable_thinking": True}),
+    ):
+        rendered = template(source).render(messages, add_generation_prompt=add_generation_prompt, **mine)
+        assert rendered == transformers_renders(source, messages, add_generation_prompt=add_generation_prompt, **theirs)
 
 
 def test_what_the_template_refuses_is_said_in_its_own_words() -> None:

@@ -29,6 +29,10 @@ LLAMA = form_of("<|python_tag|>")
 GEMMA = form_of("<|tool_call>")
 FUNCTION_GEMMA = form_of("<start_function_call>")
 DEEPSEEK = form_of(BEGIN)
+DSML = form_of("{{ '<' ~ '｜DSML｜' ~ 'function_calls>' }}")
+DSML_V4 = form_of("{{ '<' ~ '｜DSML｜' ~ 'tool_calls>' }}")
+MISTRAL = form_of("[TOOL_CALLS]")
+INVOKE, PARAMETER = '<｜DSML｜invoke name="', '<｜DSML｜parameter name="'
 
 
 def call(name: str, **arguments: object) -> ToolCall:
@@ -140,6 +144,47 @@ EXAMPLES: list[tuple[str, ToolForm, str, list[Piece]]] = [
         f'{BEGIN}{CALL}a{SEP}{{"n": 1}}{CALL_END}{CALL}b{SEP}{{}}{CALL_END}',
         [call("a", n=1), call("b")],
     ),
+    (
+        "DeepSeek V3.2",
+        DSML,
+        f'Hm.\n\n<｜DSML｜function_calls>\n{INVOKE}mill">\n{PARAMETER}s" string="true">5 </｜DSML｜function_calls>'
+        f'</｜DSML｜parameter>\n{PARAMETER}n" string="false">[5]</｜DSML｜parameter>\n</｜DSML｜invoke>\n'
+        f'{INVOKE}b">\n</｜DSML｜invoke>\n</｜DSML｜function_calls>',
+        [T("Hm.\n\n"), call("mill", s="5 </｜DSML｜function_calls>", n=[5]), call("b")],
+    ),
+    (
+        "DeepSeek V4",
+        DSML_V4,
+        f'<｜DSML｜tool_calls>\n{INVOKE}b">\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>',
+        [call("b")],
+    ),
+    (
+        "DeepSeek V3.2, no JSON",
+        DSML,
+        f'<｜DSML｜function_calls>{INVOKE}a">{PARAMETER}n" string="false">x</｜DSML｜parameter></｜DSML｜invoke>',
+        [T(f'<｜DSML｜function_calls>{INVOKE}a">{PARAMETER}n" string="false">x</｜DSML｜parameter></｜DSML｜invoke>')],
+    ),
+    (
+        "DeepSeek V3.2, not closed",
+        DSML,
+        f'<｜DSML｜function_calls>{INVOKE}a">',
+        [T(f'<｜DSML｜function_calls>{INVOKE}a">')],
+    ),
+    (
+        "Mistral Nemo",
+        MISTRAL,
+        'Hm. [TOOL_CALLS] [{"name": "mill", "arguments": {"n": 1}, "id": "abc"}, {"name": "b", "arguments": {}}]',
+        [T("Hm. "), call("mill", n=1), call("b")],
+    ),
+    (
+        "Mistral Small",
+        MISTRAL,
+        '[TOOL_CALLS]mill[CALL_ID]a1[ARGS]{"s": "[TOOL_CALLS]b[ARGS]"}[TOOL_CALLS]b[ARGS] {}',
+        [call("mill", s="[TOOL_CALLS]b[ARGS]"), call("b")],
+    ),
+    ("Mistral, a name alone", MISTRAL, "[TOOL_CALLS]mill", [T("[TOOL_CALLS]mill")]),
+    ("Mistral, nothing called", MISTRAL, "[TOOL_CALLS][]", [T("[TOOL_CALLS][]")]),
+    ("Mistral, more", MISTRAL, "[TOOL_CALLS]a[ARGS]{} b[ARGS]{}", [T("[TOOL_CALLS]a[ARGS]{} b[ARGS]{}")]),
     ("DeepSeek, no call", DEEPSEEK, f"{BEGIN}{CALL}a{END}", [T(f"{BEGIN}{CALL}a{END}")]),
     (
         "DeepSeek, one that is none",
@@ -198,6 +243,23 @@ WRITERS: dict[str, tuple[ToolForm, Callable[[str, dict[str, object]], str]]] = {
             f"{BEGIN}{CALL}function{SEP}{name}\n```json\n{json.dumps(given, ensure_ascii=False)}\n```{CALL_END}{END}"
         ),
     ),
+    "DeepSeek V3.2": (
+        DSML,
+        lambda name, given: (
+            f'<｜DSML｜function_calls>\n{INVOKE}{name}">\n'
+            + "".join(
+                f'{PARAMETER}{key}" string="{json.dumps(isinstance(value, str))}">'
+                f"{as_qwen35(value)}</｜DSML｜parameter>\n"
+                for key, value in given.items()
+            )
+            + "</｜DSML｜invoke>\n</｜DSML｜function_calls>"
+        ),
+    ),
+    "Mistral Nemo": (
+        MISTRAL,
+        lambda name, given: f"[TOOL_CALLS][{json.dumps({'name': name, 'arguments': given})}]",
+    ),
+    "Mistral Small": (MISTRAL, lambda name, given: f"[TOOL_CALLS]{name}[ARGS]{json.dumps(given, ensure_ascii=False)}"),
     "DeepSeek V3.1": (DEEPSEEK, lambda name, given: f"{BEGIN}{CALL}{name}{SEP}{json.dumps(given)}{CALL_END}{END}"),
 }
 
@@ -228,7 +290,9 @@ def test_any_arguments_come_back(family: str) -> None:
         assert json.loads(found.arguments) == given
 
 
-@pytest.mark.parametrize("form", [QWEN, LLAMA, GEMMA, FUNCTION_GEMMA, DEEPSEEK], ids=lambda form: form.name)
+@pytest.mark.parametrize(
+    "form", [QWEN, LLAMA, GEMMA, FUNCTION_GEMMA, DEEPSEEK, DSML, MISTRAL], ids=lambda form: form.name
+)
 def test_any_mixture_of_markers_is_read_alike_however_it_is_cut(form: ToolForm) -> None:
     draws = random.Random(12)
     words = [
@@ -244,6 +308,9 @@ def test_any_mixture_of_markers_is_read_alike_however_it_is_cut(form: ToolForm) 
         CALL,
         SEP,
         CALL_END,
+        INVOKE + 'a">',
+        "</｜DSML｜invoke>",
+        "a[ARGS]{}",
     ]
     for _ in range(120):
         text = "".join(draws.choices(words, k=8))
@@ -265,8 +332,12 @@ def test_any_mixture_of_markers_is_read_alike_however_it_is_cut(form: ToolForm) 
         (LLAMA, '{"name": "a", "parameters": ' + '{"a":' * 100_000),
         (LLAMA, "{" + " " * 100_000 + '"name": 1}'),
         (DEEPSEEK, BEGIN + CALL * 50_000 + END),
+        (DSML, f'<｜DSML｜function_calls>{INVOKE}a">' + f'{PARAMETER}a" string="true">' * 30_000),
+        (DSML, f'<｜DSML｜function_calls>{INVOKE}a">' + " " * 100_000 + "</｜DSML｜function_calls>"),
+        (MISTRAL, "[TOOL_CALLS]a[ARGS]" + "[" * 100_000),
+        (MISTRAL, "[TOOL_CALLS]a[ARGS]{}" * 20_000 + "x"),
     ],
-    ids=range(10),
+    ids=range(14),
 )
 def test_what_is_absurd_is_text_and_costs_no_time(form: ToolForm, reply: str) -> None:
     started = time.monotonic()
@@ -293,3 +364,8 @@ def test_a_type_that_is_known_decides_what_stands_without_quotes() -> None:
 
 def test_a_template_without_tools_has_no_form() -> None:
     assert tool_form("{{ '<|im_start|>' }}") is None
+
+
+def test_the_vocabulary_counts_where_the_template_says_nothing() -> None:
+    assert tool_form("{{ tools }}", {"<|python_tag|>"}) is LLAMA
+    assert tool_form("<tool_call>", {"<|python_tag|>"}) is QWEN

@@ -1,0 +1,112 @@
+"""What a model sees with: a vision tower, brought into memory when the first picture comes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from engine.errors import MillstreamError, SettingsError, UnsupportedModelError
+from engine.formats.index import TensorIndex
+from engine.kernels.ops import Ops, Tensor
+from engine.memory.meter import Meter
+from engine.models.metadata import Metadata
+from engine.models.model import Model
+from engine.text.pictures import FORMS, PictureForm
+from engine.types import Image
+from engine.vision.images import open_image
+from engine.vision.patches import Picture
+from engine.vision.projector import find_beside, load_tower, read_projector
+from engine.vision.tower import Tower, projector_name
+
+
+class Eyes:
+    """A vision tower's file, and the tower once it is needed. The text model is known by the index of its file."""
+
+    def __init__(self, path: Path, text: TensorIndex) -> None:
+        """Raises UnsupportedModelError where the two do not belong together, and what `read_projector` raises."""
+        self.index = read_projector(path)
+        self.name = projector_name(self.index)
+        self.form: PictureForm = FORMS[self.name]
+        self.nbytes = sum(info.nbytes for info in self.index.tensors.values())
+        self._files = self.index.paths[0].name, text.paths[0].name
+        self._tower: Tower | None = None
+        self._seen: dict[bytes, Picture] = {}
+        architecture = Metadata(text.metadata).text("general.architecture")
+        if architecture not in self.form.architectures:
+            known = ", ".join(self.form.architectures)
+            raise UnsupportedModelError(
+                f"{self._files[0]} ({self.name}) is a vision tower for models of {known}, but {self._files[1]} is of "
+                f"{architecture}: choose the mmproj file that was published with the model."
+            )
+        width = text.metadata.get(f"{architecture}.embedding_length")
+        made = self.index.metadata.get("clip.vision.projection_dim")
+        if made != width:
+            raise self._misfit(f"rows of {made} numbers", f"rows of {width}")
+
+    def look(
+        self, images: Iterable[Image], model: Model, ops: Ops, meter: Meter, max_patches: int | None
+    ) -> list[Picture]:
+        """The images as the tower takes them; those of the last call need not be prepared again.
+
+        Raises ImageError for a file that is no picture or one that the model does not take, and what `load_tower`
+        raises.
+        """
+        if self._tower is None:
+            tower = load_tower(self.index, ops, meter)
+            if tower.width != model.inset_width:
+                levels = (width // tower.hidden_size - 1 for width in (tower.width, model.inset_width))
+                raise self._misfit(*(f"{count} DeepStack levels" for count in levels))
+            self._tower = tower
+        seen: dict[bytes, Picture] = {}
+        pictures = []
+        for image in images:
+            key = hashlib.sha256(image.data).digest()
+            if key not in seen:
+                seen[key] = self._seen.get(key) or self._prepare(image, self._tower, max_patches)
+            pictures.append(seen[key])
+        self._seen = seen
+        return pictures
+
+    def features(self, picture: Picture, ops: Ops) -> Tensor:
+        """[picture.tokens, model.inset_width] of a picture that `look` gave."""
+        assert self._tower is not None
+        return self._tower.encode(ops, picture)
+
+    @staticmethod
+    def _prepare(image: Image, tower: Tower, max_patches: int | None) -> Picture:
+        return tower.prepare(open_image(image.data, name=image.name), max_patches)
+
+    def _misfit(self, made: str, taken: str) -> UnsupportedModelError:
+        return UnsupportedModelError(
+            f"{self._files[0]} makes {made}, but {self._files[1]} takes {taken}: choose the mmproj file that was "
+            "published with the model."
+        )
+
+
+def find_eyes(text: TensorIndex, chosen: Path | None) -> Eyes | None:
+    """The tower of a file that was chosen, or of the one beside the model; `None` where there is none that fits.
+
+    Raises what `Eyes` raises for the chosen one.
+    """
+    if chosen is not None:
+        return Eyes(chosen, text)
+    beside = find_beside(text.paths[0])
+    try:
+        return None if beside is None else Eyes(beside, text)
+    except MillstreamError:
+        return None
+
+
+def blind(model: str, text: TensorIndex) -> SettingsError:
+    """What to say of pictures for a model without eyes."""
+    try:
+        beside = find_beside(text.paths[0])
+        if beside is not None:
+            Eyes(beside, text)
+    except MillstreamError as error:
+        return SettingsError(f"{model} cannot see pictures. {error}")
+    return SettingsError(
+        f"{model} cannot see pictures: it has no vision tower. Put the mmproj file that was published with it into its "
+        "folder or name it with --mmproj, or choose a model that sees."
+    )

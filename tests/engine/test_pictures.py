@@ -1,0 +1,251 @@
+"""Pictures from a message to the reply, against Transformers: a tiny Qwen3-VL with its tower in a file beside it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gguf import GGUFWriter, TokenType
+from PIL import Image as PillowImage
+from transformers import PreTrainedModel
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+from engine import (
+    Budgets,
+    Engine,
+    Image,
+    Message,
+    PrefillProgress,
+    Settings,
+    UnsupportedModelError,
+    describe,
+)
+from engine.errors import ContextError, ImageError, ModelFileError, SettingsError
+from engine.types import PLACE
+from tests.engine.vision.towers import HALF, TEXT_SIZE, Family, fill, gemma3, qwen, write
+from tests.tiny import tiny, write_gguf
+from tests.tiny_chat import byte_tokens, write_tiny_chat
+
+SPECIAL = ("<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>")
+START, END, SEE, SEEN, PAD = range(257, 262)
+TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n"
+    "{% if message.content is string %}{{ message.content }}{% else %}{% for part in message.content %}"
+    "{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ part.text }}{% endif %}"
+    "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+PIXELS = 256, 2048
+GREEDY = Settings(temperature=0, max_tokens=6)
+BUDGETS = Budgets(threads=2, context=256, kv="f32")
+
+
+def tokenizer(writer: GGUFWriter) -> None:
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list([*byte_tokens(), "ZZ", *SPECIAL])
+    writer.add_token_types([TokenType.NORMAL] * 257 + [TokenType.CONTROL] * len(SPECIAL))
+    writer.add_token_merges(["Z Z"])
+    writer.add_eos_token_id(END)
+    writer.add_chat_template(TEMPLATE)
+
+
+def tower_family() -> Family:
+    family = qwen(deepstack_visual_indexes=[0, 2])
+    family.keys.update({"clip.vision.image_min_pixels": PIXELS[0], "clip.vision.image_max_pixels": PIXELS[1]})
+    fill(family.modules)
+    return family
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("see")
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> PreTrainedModel:
+    family = tower_family()
+    made = tiny("qwen3vl", vocab_size=262, hidden_size=TEXT_SIZE, max_position_embeddings=256)
+    made.config.image_token_id = made.model.config.image_token_id = PAD
+    write(folder / "mmproj-tiny.gguf", family)
+    made.model.visual = family.modules["model"]
+    write_gguf(folder / "tiny.gguf", made, tokenizer=tokenizer)
+    return made
+
+
+def png(width: int, height: int, seed: int = 0) -> Image:
+    colours = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+    file = io.BytesIO()
+    PillowImage.fromarray(colours).save(file, "PNG")
+    return Image(file.getvalue(), f"{width}x{height}.png")
+
+
+def transformers_reply(model: PreTrainedModel, parts: Sequence[int | Image], tokens: int) -> list[int]:
+    """The prompt's rows and the greedy reply after it."""
+    processor = Qwen2VLImageProcessorPil(
+        patch_size=4, merge_size=2, image_mean=HALF, image_std=HALF, min_pixels=PIXELS[0], max_pixels=PIXELS[1]
+    )
+    images = [PillowImage.open(io.BytesIO(part.data)) for part in parts if isinstance(part, Image)]
+    inputs = {}
+    grids = iter(())
+    if images:
+        made = processor(images, return_tensors="pt")
+        inputs = {"pixel_values": made["pixel_values"], "image_grid_thw": made["image_grid_thw"]}
+        grids = iter(made["image_grid_thw"].prod(dim=1).tolist())
+    ids = [row for part in parts for row in ([part] if isinstance(part, int) else [PAD] * (next(grids) // 4))]
+    for _ in range(tokens):
+        rows = torch.tensor([ids])
+        with torch.no_grad():
+            logits = model(rows, mm_token_type_ids=(rows == PAD).long(), **inputs).logits[0, -1]
+        ids.append(int(logits.argmax()))
+    return ids
+
+
+def said(text: str) -> list[int]:
+    return list(text.encode())
+
+
+def turn(role: str, *content: int | Image) -> list[int | Image]:
+    seen = [[SEE, part, SEEN] if isinstance(part, Image) else [part] for part in content]
+    return [START, *said(f"{role}\n"), *(row for part in seen for row in part), END, *said("\n")]
+
+
+@pytest.fixture
+def engine(folder: Path, model: PreTrainedModel):
+    with Engine.load(folder / "tiny.gguf", BUDGETS) as made:
+        yield made
+
+
+def rows_after(engine: Engine, messages: Sequence[Message]) -> list[int]:
+    """What the cache holds after the reply, a picture's rows as Transformers has them."""
+    for _ in engine.chat(messages, GREEDY):
+        pass
+    return [token if token >= 0 else PAD for token in engine._cache.tokens]
+
+
+FIRST, SECOND, THIRD = png(40, 24, 1), png(17, 50, 2), png(8, 8, 3)
+QUESTIONS = {
+    "before the text": (Message("user", "What?", (FIRST,)), turn("user", FIRST, *said("What?"))),
+    "among the text": (
+        Message("user", f"a{PLACE}bc{PLACE}", (FIRST, SECOND)),
+        turn("user", *said("a"), FIRST, *said("bc"), SECOND),
+    ),
+    "more than places": (
+        Message("user", f"a{PLACE}b", (THIRD, SECOND, FIRST)),
+        turn("user", THIRD, SECOND, *said("a"), FIRST, *said("b")),
+    ),
+    "fewer than places": (
+        Message("user", f"{PLACE}b{PLACE}", (THIRD,)),
+        turn("user", THIRD, *said(f"b{PLACE}")),
+    ),
+    "alone": (Message("user", "", (SECOND,)), turn("user", SECOND)),
+    "markers in the text": (
+        Message("user", "<|image_pad|>?", (THIRD,)),
+        turn("user", THIRD, *said("<|image_pad|>?")),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_a_reply_to_pictures_is_that_of_transformers(engine: Engine, model: PreTrainedModel, name: str) -> None:
+    message, rows = QUESTIONS[name]
+    expected = transformers_reply(model, [*rows, START, *said("assistant\n")], 6)
+    ours = rows_after(engine, [message])
+    assert ours == expected[: len(ours)] and len(ours) >= len(expected) - 1
+
+
+def test_a_picture_in_the_second_turn_is_that_of_transformers_and_keeps_the_first(
+    engine: Engine, model: PreTrainedModel
+) -> None:
+    first = [Message("user", "What?", (FIRST,))]
+    rows_after(engine, first)
+    messages = [*first, Message("assistant", "A mill."), Message("user", "And this?", (SECOND, FIRST))]
+    rows = turn("user", FIRST, *said("What?")) + turn("assistant", *said("A mill."))
+    rows += turn("user", SECOND, FIRST, *said("And this?"))
+    expected = transformers_reply(model, [*rows, START, *said("assistant\n")], 6)
+    kept = next(event.cached for event in engine.chat(messages, GREEDY) if isinstance(event, PrefillProgress))
+    ours = [token if token >= 0 else PAD for token in engine._cache.tokens]
+    assert ours == expected[: len(ours)]
+    assert kept > rows.index(FIRST) + 1
+
+
+def test_the_picture_makes_a_difference(engine: Engine) -> None:
+    replies = [rows_after(engine, [Message("user", "What?", (png(24, 24, seed),))])[-5:] for seed in range(4)]
+    assert len({tuple(reply) for reply in replies}) > 1
+
+
+def test_a_cap_on_patches_shortens_the_prompt(folder: Path, model: PreTrainedModel) -> None:
+    lengths = []
+    for cap in (16, 64, None):
+        with Engine.load(folder / "tiny.gguf", Budgets(threads=1, context=256, max_patches=cap)) as made:
+            lengths.append(len(rows_after(made, [Message("user", "?", (png(44, 44),))])))
+    assert lengths[0] < lengths[1] < lengths[2]
+
+
+def test_the_prompt_with_its_pictures_must_fit(folder: Path, model: PreTrainedModel) -> None:
+    with (
+        Engine.load(folder / "tiny.gguf", Budgets(threads=1, context=40)) as made,
+        pytest.raises(ContextError, match="context holds 40"),
+    ):
+        made.chat([Message("user", "?", (png(44, 44),))], GREEDY)
+
+
+def test_a_damaged_picture_is_named_and_the_conversation_goes_on(engine: Engine) -> None:
+    with pytest.raises(ImageError, match=r"cut\.png"):
+        engine.chat([Message("user", "?", (Image(FIRST.data[:200], "cut.png"),))], GREEDY)
+    assert rows_after(engine, [Message("user", "?")])
+
+
+def test_a_description_tells_of_the_tower_and_the_memory(folder: Path, model: PreTrainedModel) -> None:
+    info = describe(folder / "tiny.gguf")
+    assert info.vision == "qwen3vl_merger"
+    assert info.vision_bytes > 0 and info.weight_bytes > 0
+    assert info.kv_bytes == 2 * 2 * 2 * 16 * 2 * 256
+
+
+def test_a_model_without_a_tower_says_so(tmp_path: Path) -> None:
+    with (
+        Engine.load(write_tiny_chat(tmp_path / "tiny.gguf"), Budgets(threads=1)) as made,
+        pytest.raises(SettingsError, match="no vision tower"),
+    ):
+        made.chat([Message("user", "?", (FIRST,))], GREEDY)
+
+
+def test_a_tower_of_another_family_or_width_is_refused_with_both_files(
+    folder: Path, model: PreTrainedModel, tmp_path: Path
+) -> None:
+    other = gemma3()
+    fill(other.modules)
+    write(tmp_path / "mmproj-other.gguf", other)
+    with pytest.raises(UnsupportedModelError, match=r"mmproj-other\.gguf.*gemma3.*tiny\.gguf is of qwen3vl"):
+        Engine.load(folder / "tiny.gguf", BUDGETS, mmproj=tmp_path / "mmproj-other.gguf")
+    wide = qwen(out_hidden_size=48)
+    fill(wide.modules)
+    wide.keys["clip.vision.projection_dim"] = 48
+    write(tmp_path / "mmproj-wide.gguf", wide)
+    with pytest.raises(
+        UnsupportedModelError, match=r"mmproj-wide\.gguf makes rows of 48 .*tiny\.gguf takes rows of 40"
+    ):
+        Engine.load(folder / "tiny.gguf", BUDGETS, mmproj=tmp_path / "mmproj-wide.gguf")
+
+
+def test_a_tower_with_other_levels_is_refused_when_the_first_picture_comes(
+    folder: Path, model: PreTrainedModel, tmp_path: Path
+) -> None:
+    flat = qwen(deepstack_visual_indexes=[1])
+    fill(flat.modules)
+    write(tmp_path / "mmproj-flat.gguf", flat)
+    with (
+        Engine.load(folder / "tiny.gguf", BUDGETS, mmproj=tmp_path / "mmproj-flat.gguf") as made,
+        pytest.raises(UnsupportedModelError, match=r"1 DeepStack levels, but tiny\.gguf takes 2"),
+    ):
+        made.chat([Message("user", "?", (FIRST,))], GREEDY)
+
+
+def test_a_tower_that_is_none_is_refused(folder: Path, model: PreTrainedModel) -> None:
+    with pytest.raises(ModelFileError, match="not a vision tower"):
+        Engine.load(folder / "tiny.gguf", BUDGETS, mmproj=folder / "tiny.gguf")
