@@ -8,6 +8,15 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
+class Span:
+    """`nbytes` bytes from byte `offset` of `path` on."""
+
+    path: Path
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
 class TensorInfo:
     """Where one tensor lies.
 
@@ -20,6 +29,8 @@ class TensorInfo:
     then read together (`head_bytes`); heads themselves lie in order, so that any run of them is one span.
 
     `shift` is added to the decoded values of a vector.
+    `pieces` is empty where the bytes are one span. Else `shape` is [n, …] and each of the n has a span of its own,
+    perhaps in several files: `path` and `offset` are those of the first, `nbytes` is that of all.
     """
 
     name: str
@@ -30,6 +41,12 @@ class TensorInfo:
     nbytes: int
     split_heads: int = 0
     shift: float = 0.0
+    pieces: tuple[Span, ...] = ()
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Where the bytes lie, in their order."""
+        return self.pieces or (Span(self.path, self.offset, self.nbytes),)
 
     @property
     def head_bytes(self) -> int:

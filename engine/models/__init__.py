@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from engine.errors import SettingsError, UnsupportedModelError
-from engine.models import gemma2, gemma3, gemma4, llama, phi3, qwen2, qwen3, smollm3
+from engine.models import gemma2, gemma3, gemma4, gpt_oss, llama, phi3, qwen2, qwen3, qwen3moe, smollm3
 from engine.models.metadata import Metadata
 from engine.models.model import Model, WeightLoader
 
@@ -20,10 +20,12 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = MappingProxyType(
         "gemma2": gemma2.build,
         "gemma3": gemma3.build,
         "gemma4": gemma4.build,
+        "gpt-oss": gpt_oss.build,
         "llama": llama.build,
         "phi3": phi3.build,
         "qwen2": qwen2.build,
         "qwen3": qwen3.build,
+        "qwen3moe": qwen3moe.build,
         "smollm3": smollm3.build,
     }
 )

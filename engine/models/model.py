@@ -17,11 +17,16 @@ class WeightLoader(Protocol):
     def has(self, name: str) -> bool: ...
 
     def matrix(self, name: str, rows: int, columns: int) -> Handle:
-        """Raises ModelFileError where the tensor is missing or has another shape."""
+        """A vector counts as one row. Raises ModelFileError where the tensor is missing or has another shape."""
         ...
 
     def parts(self, name: str, rows: Sequence[int], columns: int) -> list[Handle]:
         """Matrices of so many rows each, which lie one after the other in one tensor. Raises as `matrix` does."""
+        ...
+
+    def experts(self, name: str, n_experts: int, rows: Sequence[int], columns: int) -> list[Handle]:
+        """Stacks of so many rows each, which lie one after the other in every expert of one tensor [n_experts, sum of
+        rows, columns]. Raises as `matrix` does."""
         ...
 
     def vector(self, name: str, width: int) -> Handle: ...
@@ -32,6 +37,10 @@ class WeightLoader(Protocol):
 
     def skip(self, name: str) -> None:
         """The file may have this tensor, which the model does not use: it stays unread."""
+        ...
+
+    def biases(self, name: str, n_experts: int, rows: int) -> Handle:
+        """A tensor [n_experts, rows] as a vector, for `Ops.experts`. Raises as `matrix` does."""
         ...
 
     def host(self, name: str, width: int) -> npt.NDArray[np.float32]:

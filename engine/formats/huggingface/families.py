@@ -24,6 +24,12 @@ _OTHER_SENSES: Final = re.compile(
     r"(?:model\.)?(?:vision_tower|audio_tower|multi_modal_projector|embed_vision|embed_audio)\."
 )
 
+_STACK: Final = re.compile(
+    r"model\.layers\.(0|[1-9][0-9]{0,4})\.((?:.+\.)?experts\.[a-z_]+|router\.[a-z_]+|layer_scalar)()"
+)
+"""Tensors whose name has no ending: the experts of a layer in one, and what scales."""
+_EXPERT: Final = re.compile(r"(.+\.experts)\.(0|[1-9][0-9]{0,4})\.(.+)")
+
 _WHOLE: Final = {
     "model.embed_tokens.weight": "token_embd.weight",
     "model.norm.weight": "output_norm.weight",
@@ -50,24 +56,35 @@ _LAYER_INPUTS: Final = {
     "per_layer_projection": "proj",
     "post_per_layer_input_norm": "post_norm",
 }
+_GEMMA4_EXPERTS: Final = {
+    "post_feedforward_layernorm_1": "post_ffw_norm_1",
+    "post_feedforward_layernorm_2": "post_ffw_norm_2",
+    "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
+    "router.proj": "ffn_gate_inp",
+    "router.scale": "ffn_gate_inp.scale",
+    "router.per_expert_scale": "ffn_down_exps.scale",
+    "experts.gate_up_proj": "ffn_gate_up_exps",
+    "experts.down_proj": "ffn_down_exps",
+}
 _LAYER_INPUTS_WHOLE: Final = {
     "model.embed_tokens_per_layer.weight": "per_layer_token_embd.weight",
     "model.per_layer_model_projection.weight": "per_layer_model_proj.weight",
     "model.per_layer_projection_norm.weight": "per_layer_proj_norm.weight",
 }
 _FUSED: Final = {"self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up"}
-_SCALAR: Final = re.compile(r"model\.layers\.(0|[1-9][0-9]{0,4})\.layer_scalar")
 _HEAD_NORMS: Final = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
 
 
 @dataclass(frozen=True)
 class Family:
-    """`modules` names the parts of a layer. `split` maps those whose heads lie split (`TensorInfo.split_heads`) to the
-    key of config.json that counts the heads. `ignored` ends the names of tensors that the model works out anew. `tied`:
-    the head is the embedding unless the file says otherwise. The last of `still` layers has no rotary positions; 0
-    where all have. `whole` names the tensors that belong to no layer. `norm_shift` is what the weights of norms lack.
-    `defaults` stand for keys that config.json leaves out, `own_keys` tells those of GGUF that this family alone has.
-    `text_part`: the checkpoint can also see or hear, and its text part, which alone is read, has a name of its own.
+    """`modules` names the parts of a layer, with `*` for the number of an expert. `mixture` maps keys of GGUF that a
+    mixture of experts has to those of config.json, any of which may give it. `split` maps those whose heads lie split
+    (`TensorInfo.split_heads`) to the key of config.json that counts the heads. `ignored` ends the names of tensors
+    that the model works out anew. `tied`: the head is the embedding unless the file says otherwise. The last of
+    `still` layers has no rotary positions; 0 where all have. `whole` names the tensors that belong to no layer.
+    `norm_shift` is what the weights of norms lack. `defaults` stand for keys that config.json leaves out, `own_keys`
+    tells those of GGUF that this family alone has. `text_part`: the checkpoint can also see or hear, and its text
+    part, which alone is read, has a name of its own.
     """
 
     architecture: str
@@ -76,6 +93,7 @@ class Family:
     ignored: str = ".rotary_emb.inv_freq"
     tied: bool = False
     still: int = 0
+    mixture: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     whole: Mapping[str, str] = field(default_factory=dict)
     norm_shift: float = 0.0
     defaults: Mapping[str, object] = field(default_factory=dict)
@@ -87,18 +105,26 @@ class Family:
         return name.endswith(self.ignored) or (self.text_part and _OTHER_SENSES.match(name) is not None)
 
     def gguf_name(self, name: str) -> str | None:
-        """The name of a tensor in GGUF; `None` for one that is not known."""
+        """The name of a tensor in GGUF; `None` for one that is not known. All experts of a layer have one name."""
         if self.text_part and (inner := _TEXT.fullmatch(name)):
             name = inner[1] if inner[1].startswith("lm_head.") else f"model.{inner[1]}"
         whole = _WHOLE | dict(self.whole)
         if name in whole:
             return whole[name]
-        if "layer_scalar" in self.modules and (scalar := _SCALAR.fullmatch(name)):
-            return f"blk.{scalar[1]}.{self.modules['layer_scalar']}.weight"
-        layer = _LAYER.fullmatch(name)
-        if layer is None or layer[2] not in self.modules:
+        layer = _LAYER.fullmatch(name) or _STACK.fullmatch(name)
+        if layer is None:
             return None
-        return f"blk.{layer[1]}.{self.modules[layer[2]]}.{layer[3]}"
+        expert = _EXPERT.fullmatch(layer[2])
+        module = self.modules.get(f"{expert[1]}.*.{expert[3]}" if expert else layer[2])
+        if module is None or module.endswith(".scale"):
+            return module and f"blk.{layer[1]}.{module}"
+        return f"blk.{layer[1]}.{module}.{layer[3] or 'weight'}"
+
+    def expert(self, name: str) -> int | None:
+        """The number of the expert that a known tensor belongs to; `None` for all others."""
+        layer = _LAYER.fullmatch(name)
+        expert = _EXPERT.fullmatch(layer[2]) if layer else None
+        return int(expert[2]) if expert else None
 
     def heads_key(self, name: str) -> str | None:
         """The key that counts the heads of a tensor whose heads lie split; `None` for all others."""
@@ -122,13 +148,29 @@ _GEMMA3: Final = Family(
 )
 _GEMMA4: Final = Family(
     "gemma4",
-    _BLOCK | _POST_NORMS | _HEAD_NORMS | _LAYER_INPUTS | {"layer_scalar": "layer_output_scale"},
+    _BLOCK | _POST_NORMS | _HEAD_NORMS | _LAYER_INPUTS | _GEMMA4_EXPERTS | {"layer_scalar": "layer_output_scale"},
     tied=True,
     whole=_LAYER_INPUTS_WHOLE,
     defaults=gemma.GEMMA4,
     own_keys=gemma.gemma4,
 )
 _LLAMA: Final = Family("llama", _BLOCK, _SPLIT)
+
+_EXPERTS: Final = {"expert_count": ("num_experts", "num_local_experts"), "expert_used_count": ("num_experts_per_tok",)}
+_MIXTRAL: Final = {
+    "block_sparse_moe.gate": "ffn_gate_inp",
+    "block_sparse_moe.experts.*.w1": "ffn_gate_exps",
+    "block_sparse_moe.experts.*.w2": "ffn_down_exps",
+    "block_sparse_moe.experts.*.w3": "ffn_up_exps",
+}
+_QWEN3_MOE: Final = {
+    "mlp.gate": "ffn_gate_inp",
+    "mlp.experts.*.gate_proj": "ffn_gate_exps",
+    "mlp.experts.*.up_proj": "ffn_up_exps",
+    "mlp.experts.*.down_proj": "ffn_down_exps",
+    "mlp.experts.gate_up_proj": "ffn_gate_up_exps",
+    "mlp.experts.down_proj": "ffn_down_exps",
+}
 
 FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
     {
@@ -140,8 +182,14 @@ FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
         "LlamaForCausalLM": _LLAMA,
         "MistralForCausalLM": _LLAMA,
         "Phi3ForCausalLM": Family("phi3", _BLOCK | _FUSED, defaults=phi3.DEFAULTS, own_keys=phi3.phi3),
+        "MixtralForCausalLM": Family("llama", _BLOCK | _MIXTRAL, _SPLIT, mixture=_EXPERTS),
         "Qwen2ForCausalLM": Family("qwen2", _BLOCK),
         "Qwen3ForCausalLM": Family("qwen3", _BLOCK | _HEAD_NORMS),
+        "Qwen3MoeForCausalLM": Family(
+            "qwen3moe",
+            _BLOCK | _HEAD_NORMS | _QWEN3_MOE,
+            mixture=_EXPERTS | {"expert_feed_forward_length": ("moe_intermediate_size",)},
+        ),
         "SmolLM3ForCausalLM": Family("smollm3", _BLOCK, _SPLIT, tied=True, still=4),
     }
 )

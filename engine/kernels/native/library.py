@@ -12,7 +12,7 @@ from typing import Any
 
 from engine.errors import SettingsError, UnsupportedModelError
 
-INTERFACE = 4
+INTERFACE = 5
 PREFERENCE = (("avx512", 2), ("avx2", 1), ("neon", 4), ("portable", 0))
 """Libraries from the fastest down, each with the bit of `ms_processor` that it asks for."""
 
@@ -27,6 +27,12 @@ class CWeight(Structure):
         ("row_bytes", c_int64),
         ("encoding", c_int64),
     )
+
+
+class CStack(Structure):
+    """`ms_stack` of millstream.h."""
+
+    _fields_ = (("first", CWeight), ("count", c_int64), ("apart", c_int64))
 
 
 class CCache(Structure):
@@ -68,6 +74,8 @@ SIGNATURES = {
     "ms_activate": "piip",
     "ms_gate": "ppiiip",
     "ms_splice": "piiipiiiip",
+    "ms_route": "pppiiiiiiiifpp",
+    "ms_experts": "pppiiippppppp",
 }
 """Types of the arguments after the pool, by letter: pointer, integer, float. All of these return a status.
 

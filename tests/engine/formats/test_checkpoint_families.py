@@ -193,7 +193,6 @@ UNSUPPORTED: dict[str, tuple[str, dict[str, Any], str]] = {
     "a gate": ("gemma2", {"hidden_activation": "silu"}, "'silu'"),
     "looking ahead": ("gemma3", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
     "all looking ahead": ("gemma4", {"use_bidirectional_attention": "all"}, "use_bidirectional_attention"),
-    "experts": ("gemma4", {"enable_moe_block": True}, "mixture of experts"),
     "inputs for other tokens": ("gemma4", {"vocab_size_per_layer_input": 95}, "vocab_size_per_layer_input"),
     "a layer of its own": ("gemma4", {"per_layer_config": {"1": {"rms_norm_eps": 1e-3}}}, "layer 1 a 'rms_norm_eps'"),
     "local positions scaled": (
