@@ -14,7 +14,6 @@ from transformers import Gemma4ForCausalLM, Gemma4TextConfig
 from bench.gemma4 import gguf_name, per_layer, stored
 
 SHAPE: dict[str, object] = {
-    "tie_word_embeddings": True,
     "global_head_dim": 32,
     "sliding_window": 9,
     "layer_types": ["sliding_attention", "full_attention"],

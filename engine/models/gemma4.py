@@ -56,7 +56,8 @@ class KeysValues:
 
 @dataclass(frozen=True)
 class Attention:
-    """`slot` is the place of its cache among the model's; `stored` is `None` where another layer fills it."""
+    """`slot` is the place of its cache among the model's, which the first layers have: the number of the layer that
+    fills it. `stored` is `None` where that is another one."""
 
     spec: AttentionSpec
     cache: CacheSpec
@@ -205,7 +206,7 @@ class Gemma4:
         near = Turn(inverse_frequencies(numbers.local_theta, numbers.local_rotary), "halves")
         tables = {True: near.table(self.context_length)} if any(numbers.local) else {}
         if not all(numbers.local):
-            load.host("rope_freqs.weight", config.rotary_dim // 2)
+            load.host("rope_freqs.weight", config.rotary_dim // 2)  # without it the whole head would turn
             tables[False] = file_turn(config, load, self.context_length, "halves").table(self.context_length)
         return tuple(tables[local] for local in numbers.local)
 

@@ -34,6 +34,7 @@ SHAPES: dict[str, dict[str, object]] = {
     | {"attention_k_eq_v": True, "num_global_key_value_heads": 1, "hidden_size_per_layer_input": 0},
     "experts": SIX | {"hidden_size_per_layer_input": 0, "attention_k_eq_v": True} | EXPERTS,
     "experts and inputs of layers": EXPERTS,
+    "tied": {"tie_word_embeddings": True},
     "a cap that bites": {"final_logit_softcapping": 3.0},
     "heads of one width": {"global_head_dim": 16},
     "a window as long as the text": {"sliding_window": 40},
