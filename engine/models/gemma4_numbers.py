@@ -1,4 +1,4 @@
-"""What the keys of a `gemma4` file say, layer by layer where layers differ. Keys and defaults are those of llama.cpp."""
+"""What the keys of a `gemma4` file say, layer by layer where layers differ. Keys and defaults: those of llama.cpp."""
 
 from __future__ import annotations
 
