@@ -99,7 +99,7 @@ def write_gguf(path: Path, model: PreTrainedModel, encoding: str = "F32") -> Non
             writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
         if config.final_logit_softcapping is not None:
             writer.add_final_logit_softcapping(config.final_logit_softcapping)
-    _write_rotary(writer, model)
+    write_rotary(writer, model)
     with torch.no_grad():
         for name, values in model.named_parameters():
             kind = GGMLQuantizationType[encoding if values.ndim == 2 else "F32"]
@@ -120,7 +120,7 @@ def load_model(path: Path, ops: Ops, context: int = CONTEXT) -> Model:
         return models.build(index.metadata, store, context=context)
 
 
-def _write_rotary(writer: GGUFWriter, model: PreTrainedModel) -> None:
+def write_rotary(writer: GGUFWriter, model: PreTrainedModel) -> None:
     """Keys and tensors of rotary positions, as `set_gguf_parameters` and `generate_extra_tensors` of the converter."""
     writes = {}
     # Gemma 3 scales the turning of its global layers; the base of the local ones is not written.

@@ -5,7 +5,9 @@ Keys and tensor names are those of the GGUF specification and of llama.cpp's con
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, Literal
 
 from engine.errors import ModelFileError, UnsupportedModelError
@@ -17,7 +19,9 @@ from engine.models.metadata import Metadata
 from engine.models.model import WeightLoader
 from engine.models.traits import Traits
 
-SCORES: Final[dict[int, Literal["softmax", "sigmoid"]]] = {1: "softmax", 2: "sigmoid", 3: "softmax"}
+SCORES: Final[Mapping[int, Literal["softmax", "sigmoid"]]] = MappingProxyType(
+    {1: "softmax", 2: "sigmoid", 3: "softmax"}
+)
 """`expert_gating_func`. The third is the softmax over the chosen alone, which is the normalised one."""
 SOFTMAX_OF_CHOSEN: Final = 3
 MAX_SCALE: Final = 1e3

@@ -94,7 +94,8 @@ def _stacked(name: str, experts: Mapping[int, Entry]) -> TensorInfo:
         if (other.shape, other.dtype) != (first.shape, first.dtype):
             raise ModelFileError(
                 f"Tensor {quoted(other.name)} in {other.path.name} is {list(other.shape)} of {other.dtype}, but that "
-                f"of the first expert {list(first.shape)} of {first.dtype}: they differ in kind. Download them again."
+                f"of the first expert {list(first.shape)} of {first.dtype}: they belong to different models. "
+                "Download them again."
             )
     spans = tuple(Span(entry.path, entry.offset, entry.nbytes) for entry in (first, *others))
     shape, nbytes = (len(spans), *first.shape), sum(span.nbytes for span in spans)

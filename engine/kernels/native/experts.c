@@ -13,6 +13,10 @@
 /* Strips that a thread takes at once where few rows are multiplied, as in linear.c. */
 enum { LARGEST_GRAIN = 16, GRAINS_PER_THREAD = 4 };
 
+/* Rows of a group from which they go through a tile. Below, unpacking an expert costs more than the tile saves. */
+enum { TOGETHER_FROM = 8 };
+_Static_assert((int)TOGETHER_FROM >= (int)TILE_FROM, "a tile needs activations in its own order");
+
 /* `base` counts the rows before a group's: of small groups, whose rows are multiplied one by one, those of small groups; of large ones
  * those of large groups, each rounded up to whole blocks of activations. */
 typedef struct {
@@ -27,7 +31,7 @@ typedef struct {
     float *weight;     /* [pairs] */
 } plan;
 
-static int is_large(const group *g) { return g->count >= TILE_FROM; }
+static int is_large(const group *g) { return g->count >= TOGETHER_FROM; }
 
 static int make_plan(ms_pool *pool, const int32_t *ids, const float *weights, int64_t n, int64_t k, int64_t experts, plan *p) {
     const int64_t pairs = n * k, most = pairs < experts ? pairs : experts;

@@ -19,7 +19,7 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
-from tests.tiny import SHAPE, _write_rotary
+from tests.tiny import SHAPE, write_rotary
 
 CLASSES = {
     "qwen3moe": (Qwen3MoeConfig, Qwen3MoeForCausalLM),
@@ -163,7 +163,7 @@ def write_mixture(
     if architecture == "gpt-oss":
         writer.add_sliding_window(config.sliding_window)
         writer.add_expert_feed_forward_length(config.intermediate_size)
-    _write_rotary(writer, model)
+    write_rotary(writer, model)
     with torch.no_grad():
         for name, view, dimensions in tensors(architecture, model, fused):
             packs = name.endswith(".weight") and dimensions > 1 and "ffn_gate_inp" not in name
