@@ -77,7 +77,7 @@ SIGNATURES = {
     "ms_gate": "ppiiip",
     "ms_splice": "piiipiiiip",
     "ms_round_tokens": "piip",
-    "ms_route": "ppiiiiiiiifpp",
+    "ms_route": "pppiiiiiiiifpp",
     "ms_experts": "pppiiippppppp",
     "ms_head_linears": "pipip",
     "ms_convolve": "piipipiip",

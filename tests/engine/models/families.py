@@ -32,8 +32,11 @@ def _mixture(architecture: str) -> Family:
     return Family(architecture, partial(tiny_mixture, architecture), partial(write_mixture, architecture=architecture))
 
 
+EXPERTS = {"enable_moe_block": True, "num_experts": 8, "top_k_experts": 3, "moe_intermediate_size": 32}
+
 FAMILIES: dict[str, Family] = {
     **{name: Family(name, partial(tiny, name)) for name in CLASSES},
+    "gemma4 experts": Family("gemma4", partial(tiny, "gemma4", **EXPERTS)),
     "gpt-oss": _mixture("gpt-oss"),
     "mixtral": _mixture("llama"),
     "qwen3moe": _mixture("qwen3moe"),

@@ -28,11 +28,11 @@ ENCODINGS = {"bitnet": ("F32", "TQ2_0")}
 PACKED = {"qwen35": 0.15}
 """The largest error for packed weights, as a share of the largest logit, where it is not 0.1: llama.cpp rounds their
 input to int8, by blocks of 32 or 256. A recurrent state gathers such errors."""
-MIXTURES = ("deepseek v2", "deepseek v3", "gpt-oss", "mixtral", "qwen3moe")
+MIXTURES = ("deepseek v2", "deepseek v3", "gemma4 experts", "gpt-oss", "mixtral", "qwen3moe")
 """Families in which such an error now and then sends a token, whose experts' scores nearly tie, to another expert."""
 ELSEWHERE = 0.2
 """The share of tokens that may go there."""
-FLOAT = {"bitnet": 5e-2, "gemma2": 2e-3, "gemma3": 2e-3, "gemma4": 2e-3}
+FLOAT = {"bitnet": 5e-2, "gemma2": 2e-3, "gemma3": 2e-3, "gemma4": 2e-3, "gemma4 experts": 2e-3}
 """The same for F32, where it is not 2e-5: llama.cpp looks GELU up in a table of float16, and does not round the
 activations of BitNet where its weights are not packed."""
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16}
@@ -50,6 +50,7 @@ NEEDED: dict[str, dict[str, object]] = {
     "gemma3": {"num_hidden_layers": 7},
     # Without a cap in the file llama.cpp takes 30 (`llama_hparams`), where Transformers and this engine take none.
     "gemma4": {"final_logit_softcapping": 30.0},
+    "gemma4 experts": {"final_logit_softcapping": 30.0},
     "qwen35": {"head_dim": 32},
     # `ggml_mrope_cache_init` lets pairs that no section covers turn by a fourth position, which is 0 in text; in
     # Transformers they turn by time, and so they do here. Of Qwen3-VL's 64 pairs these are 61 and 62, the slowest.

@@ -57,8 +57,7 @@ TABLE = {
             "num_hidden_layers": 6,
             "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
             "num_kv_shared_layers": 3,
-        },
-        tied=(True,),
+        }
     ),
     "phi3": Swept({"sliding_window": 9}),
     "qwen3": Swept({"head_dim": 32}),
