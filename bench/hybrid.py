@@ -28,7 +28,7 @@ def to_gguf(name: str, values: np.ndarray, config: PreTrainedConfig) -> np.ndarr
     in Transformers; in a file the first of every key head come first, then the second ones.
     """
     if name.endswith("A_log"):
-        values = -np.exp(values)
+        values = (-np.exp(values.astype(np.float64))).astype(np.float32)
     elif name.endswith("norm.weight") and "linear_attn" not in name:
         values = values + np.float32(1)
     return _reordered(name, values.squeeze() if "conv1d" in name else values, config, into_file=True)

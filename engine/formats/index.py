@@ -5,6 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
+
+Run = tuple[int, int]
+"""From a first row or column to the one after the last."""
+
+Change = Literal["none", "plus one", "minus exponential"]
+"""x, x + 1, or −exp(x), in float32, the exponential rounded from float64."""
 
 
 @dataclass(frozen=True)
@@ -16,8 +23,12 @@ class TensorInfo:
     span lies inside the file and that `nbytes` is what `shape` and `encoding` ask for.
 
     `split_heads` is 0 where the rows lie in their order. Else the rows are those of so many attention heads, and each
-    head's even rows lie before its odd ones: of d rows, row 2i lies at i and row 2i + 1 at i + d/2. A head's bytes are
-    then read together (`head_bytes`); heads themselves lie in order, so that any run of them is one span.
+    head's even rows lie before its odd ones: of d rows, row 2i lies at i and row 2i + 1 at i + d/2. Heads themselves
+    lie in order, so that any run of them is one span.
+
+    `runs` is empty where rows (elements, where there is one dimension) lie in their order. Else they are, one after the
+    other, those that lie from each run's start to its stop; together all of them. `column_runs` says the same of the
+    elements of every row. `change` is made to the decoded values of small tensors.
     """
 
     name: str
@@ -27,11 +38,23 @@ class TensorInfo:
     offset: int
     nbytes: int
     split_heads: int = 0
+    runs: tuple[Run, ...] = ()
+    column_runs: tuple[Run, ...] = ()
+    change: Change = "none"
 
     @property
-    def head_bytes(self) -> int:
-        """Bytes of one head; of a tensor whose rows lie in order, 1."""
-        return self.nbytes // self.split_heads if self.split_heads else 1
+    def unit_bytes(self) -> int:
+        """So many bytes, from the start of a span on, are read together to be put into their order: one head, one row,
+        or 1 where they lie in it."""
+        return self.nbytes // (self.split_heads or (self.shape[0] if self.column_runs else max(self.nbytes, 1)))
+
+    @property
+    def spans(self) -> tuple[tuple[int, int], ...]:
+        """Offset and length of the stretches of the file that hold the tensor's bytes one after the other."""
+        if not self.runs:
+            return ((self.offset, self.nbytes),)
+        row = self.nbytes // self.shape[0]
+        return tuple((self.offset + start * row, (stop - start) * row) for start, stop in self.runs)
 
 
 @dataclass(frozen=True)

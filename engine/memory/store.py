@@ -90,7 +90,7 @@ class WeightStore:
         info = self._info(name, shape)
         if name not in self._vectors:
             packed = self._read(info).reshape(math.prod(shape[:-1]), -1)
-            self._vectors[name] = weights.get(info.encoding).decode(packed).reshape(shape)
+            self._vectors[name] = _changed(weights.get(info.encoding).decode(packed), info).reshape(shape)
         return self._vectors[name]
 
     def require_all_used(self) -> None:
@@ -153,17 +153,22 @@ class WeightStore:
         if file is None:
             file = self._files[info.path] = ModelFile(info.path)
         data = self._place(info.nbytes)
-        whole_heads = max(PIECE // info.head_bytes, 1) * info.head_bytes
-        for start in range(0, info.nbytes, whole_heads):
-            if self._cancel is not None:
-                self._cancel.check()
-            piece = data[start : start + whole_heads]
-            file.read(piece, info.offset + start, info.name)
-            if info.split_heads:
-                _join_heads(piece, info)
-            self.bytes_read += piece.size
-            if self._progress is not None:
-                self._progress(LoadProgress("Reading weights", self.bytes_read, self.total))
+        most = max(PIECE // info.unit_bytes, 1) * info.unit_bytes
+        done = 0
+        for offset, nbytes in info.spans:
+            for start in range(0, nbytes, most):
+                if self._cancel is not None:
+                    self._cancel.check()
+                piece = data[done : done + min(nbytes - start, most)]
+                file.read(piece, offset + start, info.name)
+                if info.split_heads:
+                    _join_heads(piece, info)
+                if info.column_runs:
+                    _order_columns(piece, info)
+                done += piece.size
+                self.bytes_read += piece.size
+                if self._progress is not None:
+                    self._progress(LoadProgress("Reading weights", self.bytes_read, self.total))
         self._meter.add("weights", info.nbytes)
         return data
 
@@ -171,8 +176,24 @@ class WeightStore:
 def _join_heads(piece: npt.NDArray[np.uint8], info: TensorInfo) -> None:
     """Bring the rows of whole heads, as they lie on disk, into their order (`TensorInfo.split_heads`), in place."""
     pairs = info.shape[0] // info.split_heads // 2
-    halves = piece.reshape(piece.size // info.head_bytes, 2, pairs, -1)
+    halves = piece.reshape(piece.size // info.unit_bytes, 2, pairs, -1)
     piece[:] = halves.swapaxes(1, 2).reshape(-1)
+
+
+def _order_columns(piece: npt.NDArray[np.uint8], info: TensorInfo) -> None:
+    """Bring the elements of whole rows, as they lie on disk, into their order (`TensorInfo.column_runs`), in place."""
+    rows = piece.reshape(piece.size // info.unit_bytes, info.shape[1], -1)
+    rows[:] = np.concatenate([rows[:, start:stop] for start, stop in info.column_runs], axis=1)
+
+
+def _changed(values: npt.NDArray[np.float32], info: TensorInfo) -> npt.NDArray[np.float32]:
+    """The values that a model uses (`TensorInfo.change`)."""
+    if info.change == "plus one":
+        return values + np.float32(1)
+    if info.change == "minus exponential":
+        with np.errstate(over="ignore"):
+            return (-np.exp(values.astype(np.float64))).astype(np.float32)
+    return values
 
 
 def _rounded(nbytes: int) -> int:

@@ -41,9 +41,12 @@ class Configuration:
                 f"The checkpoint's architecture {quoted(architectures[0])} is not one of those read from safetensors: "
                 f"{', '.join(sorted(FAMILIES))}. Try a GGUF file of the model."
             )
+        family = FAMILIES[architectures[0]]
+        if family.nested is not None:
+            fields = fields.merged(family.nested)
         _refuse_packed(fields)
-        _refuse_variants(fields, FAMILIES[architectures[0]])
-        return Configuration(folder, FAMILIES[architectures[0]], fields)
+        _refuse_variants(fields, family)
+        return Configuration(folder, family, fields)
 
     @property
     def tied(self) -> bool:
@@ -76,6 +79,7 @@ class Configuration:
         if "head_dim" in fields:
             head_dim = keys["attention.key_length"] = keys["attention.value_length"] = fields.integer("head_dim")
         rope_keys, vectors = rotary(fields, head_dim)
+        rope_keys |= self.family.keys(fields)
         prefix = self.family.architecture
         whole = {f"{prefix}.{key}": _rounded(value) for key, value in (keys | rope_keys).items()}
         return {"general.architecture": prefix, "general.name": self._name(), **whole}, vectors
@@ -106,7 +110,8 @@ def _refuse_variants(fields: Fields, family: Family) -> None:
         raise UnsupportedModelError(
             f"The checkpoint's feed-forward layers use {quoted(activation)} (hidden_act), where silu is known."
         )
-    if fields.number("partial_rotary_factor", 1.0) != 1:
+    rope = fields.fields("rope_parameters") or Fields({}, fields.where)
+    if not family.partial and rope.number("partial_rotary_factor", fields.number("partial_rotary_factor", 1.0)) != 1:
         raise UnsupportedModelError(
             "The checkpoint turns only a part of each head (partial_rotary_factor), which its architecture does not "
             "have here."

@@ -6,12 +6,17 @@ Names on the left are those of Transformers' classes, names on the right those o
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
+from engine.formats.huggingface import hybrid
+from engine.formats.huggingface.fields import Fields
+from engine.formats.index import TensorInfo
+
 _LAYER: Final = re.compile(r"model\.layers\.(0|[1-9][0-9]{0,4})\.(.+)\.(weight|bias)")
+_PARAMETER: Final = re.compile(r"model\.layers\.(0|[1-9][0-9]{0,4})\.(.+)")
 
 _WHOLE: Final = {
     "model.embed_tokens.weight": "token_embd.weight",
@@ -38,6 +43,12 @@ class Family:
     key of config.json that counts the heads. `ignored` ends the names of tensors that the model works out anew. `tied`:
     the head is the embedding unless the file says otherwise. The last of `still` layers has no rotary positions; 0
     where all have.
+
+    `parameters` names what of a layer is neither weight nor bias. `nested` is the key of config.json under which the
+    text part's values stand, `inner` what its tensors' names have after "model."; tensors whose names begin with one of
+    `others` belong to parts that are not read here. `keys` gives the keys of GGUF that the family has beside all
+    others, `arranged` a tensor in the order and with the values that a GGUF file would have. `partial`: a part of each
+    head turns.
     """
 
     architecture: str
@@ -46,11 +57,23 @@ class Family:
     ignored: str = ".rotary_emb.inv_freq"
     tied: bool = False
     still: int = 0
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    nested: str | None = None
+    inner: str = ""
+    others: tuple[str, ...] = ()
+    keys: Callable[[Fields], dict[str, object]] = lambda fields: {}
+    arranged: Callable[[TensorInfo, Fields], TensorInfo] = lambda info, fields: info
+    partial: bool = False
 
     def gguf_name(self, name: str) -> str | None:
         """The name of a tensor in GGUF; `None` for one that is not known."""
+        name = name.replace(f"model.{self.inner}", "model.", 1)
         if name in _WHOLE:
             return _WHOLE[name]
+        if parameter := _PARAMETER.fullmatch(name):
+            known = self.parameters.get(parameter[2])
+            if known is not None:
+                return f"blk.{parameter[1]}.{known}"
         layer = _LAYER.fullmatch(name)
         if layer is None or layer[2] not in self.modules:
             return None
@@ -67,12 +90,26 @@ class Family:
 _SPLIT: Final = {"self_attn.q_proj": "num_attention_heads", "self_attn.k_proj": "num_key_value_heads"}
 _LLAMA: Final = Family("llama", _BLOCK, _SPLIT)
 
+_HYBRID: Final = Family(
+    "qwen35",
+    _BLOCK | _HEAD_NORMS | hybrid.MODULES,
+    parameters=hybrid.PARAMETERS,
+    others=("mtp.", "model.mtp."),
+    keys=hybrid.keys,
+    arranged=hybrid.arranged,
+    partial=True,
+)
+
 FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
     {
         "LlamaForCausalLM": _LLAMA,
         "MistralForCausalLM": _LLAMA,
         "Qwen2ForCausalLM": Family("qwen2", _BLOCK),
         "Qwen3ForCausalLM": Family("qwen3", _BLOCK | _HEAD_NORMS),
+        "Qwen3_5ForCausalLM": _HYBRID,
+        "Qwen3_5ForConditionalGeneration": replace(
+            _HYBRID, nested="text_config", inner="language_model.", others=(*_HYBRID.others, "model.visual.")
+        ),
         "SmolLM3ForCausalLM": Family("smollm3", _BLOCK, _SPLIT, tied=True, still=4),
     }
 )

@@ -65,6 +65,14 @@ class Fields:
             raise self._mistyped(key, "an object", value)
         return Fields(value, f"{key} in {self.where}")
 
+    def merged(self, key: str) -> Fields:
+        """These values, and over them those of the object under `key`."""
+        inner = self.fields(key)
+        if inner is None:
+            raise ModelFileError(f"{self.where} lacks {key}: it is incomplete or damaged. Download it again.")
+        own = {name: value for name, value in inner._values.items() if value is not None}
+        return Fields({**self._values, **own}, self.where)
+
     def _get(self, key: str, default: object) -> object:
         value = self._values.get(key)
         if value is None:

@@ -43,7 +43,8 @@ def _tensors(config: Configuration, entries: Mapping[str, Entry]) -> dict[str, T
     tensors: dict[str, TensorInfo] = {}
     for entry in entries.values():
         name = config.family.gguf_name(entry.name)
-        if entry.name.endswith(config.family.ignored) or (config.tied and name == HEAD):
+        ignored = entry.name.endswith(config.family.ignored) or entry.name.startswith(config.family.others)
+        if ignored or (config.tied and name == HEAD):
             continue
         where = f"Tensor {quoted(entry.name)} in {entry.path.name}"
         if name is None:
@@ -62,5 +63,6 @@ def _tensors(config: Configuration, entries: Mapping[str, Entry]) -> dict[str, T
                 f"{where} has the shape {list(entry.shape)}, whose rows cannot be shared among {heads} heads ({key}): "
                 "it does not belong to this config.json. Download both again."
             )
-        tensors[name] = TensorInfo(name, entry.shape, entry.dtype, entry.path, entry.offset, entry.nbytes, heads)
+        info = TensorInfo(name, entry.shape, entry.dtype, entry.path, entry.offset, entry.nbytes, heads)
+        tensors[name] = config.family.arranged(info, config.fields)
     return tensors
