@@ -109,7 +109,7 @@ def write_gguf(path: Path, model: PreTrainedModel, encoding: str = "F32") -> Non
             writer.add_final_logit_softcapping(config.final_logit_softcapping)
     if architecture_of(config) in HYBRID:
         _write_hybrid(writer, config)
-    _write_rotary(writer, model)
+    write_rotary(writer, model)
     with torch.no_grad():
         for name, values in model.named_parameters():
             kind = GGMLQuantizationType[encoding if values.ndim == 2 else "F32"]
@@ -145,7 +145,7 @@ def _write_hybrid(writer: GGUFWriter, config: PreTrainedConfig) -> None:
     writer.add_rope_dimension_sections([11, 11, 10, 0])
 
 
-def _write_rotary(writer: GGUFWriter, model: PreTrainedModel) -> None:
+def write_rotary(writer: GGUFWriter, model: PreTrainedModel) -> None:
     """Keys and tensors of rotary positions, as `set_gguf_parameters` and `generate_extra_tensors` of the converter."""
     writes = {}
     # Gemma 3 scales the turning of its global layers; the base of the local ones is not written.

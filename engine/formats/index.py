@@ -15,6 +15,15 @@ Change = Literal["none", "plus one", "minus exponential"]
 
 
 @dataclass(frozen=True)
+class Span:
+    """`nbytes` bytes from byte `offset` of `path` on."""
+
+    path: Path
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
 class TensorInfo:
     """Where one tensor lies.
 
@@ -29,6 +38,9 @@ class TensorInfo:
     `runs` is empty where rows (elements, where there is one dimension) lie in their order. Else they are, one after the
     other, those that lie from each run's start to its stop; together all of them. `column_runs` says the same of the
     elements of every row. `change` is made to the decoded values of small tensors.
+
+    `pieces` is empty where the bytes are one span. Else `shape` is [n, …] and each of the n has a span of its own,
+    perhaps in several files: `path` and `offset` are those of the first, `nbytes` is that of all.
     """
 
     name: str
@@ -41,20 +53,21 @@ class TensorInfo:
     runs: tuple[Run, ...] = ()
     column_runs: tuple[Run, ...] = ()
     change: Change = "none"
+    pieces: tuple[Span, ...] = ()
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Where the bytes lie, in their order."""
+        if self.runs:
+            row = self.nbytes // self.shape[0]
+            return tuple(Span(self.path, self.offset + at * row, (stop - at) * row) for at, stop in self.runs)
+        return self.pieces or (Span(self.path, self.offset, self.nbytes),)
 
     @property
     def unit_bytes(self) -> int:
         """So many bytes, from the start of a span on, are read together to be put into their order: one head, one row,
         or 1 where they lie in it."""
         return self.nbytes // (self.split_heads or (self.shape[0] if self.column_runs else max(self.nbytes, 1)))
-
-    @property
-    def spans(self) -> tuple[tuple[int, int], ...]:
-        """Offset and length of the stretches of the file that hold the tensor's bytes one after the other."""
-        if not self.runs:
-            return ((self.offset, self.nbytes),)
-        row = self.nbytes // self.shape[0]
-        return tuple((self.offset + start * row, (stop - start) * row) for start, stop in self.runs)
 
 
 @dataclass(frozen=True)

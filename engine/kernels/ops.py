@@ -40,6 +40,42 @@ class Weight:
     data: npt.NDArray[np.uint8]
 
 
+Routing = Any
+"""Which experts each token goes to, and with which weights. Made by `route`, used by that `Ops` alone."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The matrices of a mixture's experts: `data` is uint8 [n_experts, rows, row_bytes].
+
+    Each expert's bytes are C-contiguous, but those of two experts may lie apart.
+    """
+
+    name: str
+    encoding: str
+    n_experts: int
+    rows: int
+    columns: int
+    data: npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Router:
+    """How a mixture chooses its experts (CONTRACT.md, section 11): the best `k` by `scores` of the router's logits.
+
+    With `groups`, only the best `groups_kept` take part, by the sum of their `marks` best choices. The weights are the
+    scores of those chosen, with `normalise` divided by their sum, times `scale`.
+    """
+
+    k: int
+    scores: Literal["softmax", "sigmoid"] = "softmax"
+    groups: int = 1
+    groups_kept: int = 1
+    marks: int = 2
+    normalise: bool = False
+    scale: float = 1.0
+
+
 @dataclass(frozen=True)
 class Rotary:
     """Rotary position tables, made once in float64: `cos` and `sin` float32 [context, dims/2].
@@ -116,6 +152,10 @@ class Ops(Protocol):
         """
         ...
 
+    def stack(self, weight: Stack) -> Handle:
+        """A handle for `experts`, which keeps it under the name `weight`. Raises as `matrix` does."""
+        ...
+
     def vector(self, values: npt.NDArray[np.float32]) -> Handle:
         """A handle for norm weights, biases and sinks, float32 [width], and a convolution's taps [channels, taps]."""
         ...
@@ -162,6 +202,31 @@ class Ops(Protocol):
 
     def gated(self, x: Tensor, gate: Handle, up: Handle, activation: Activation = "silu") -> Tensor:
         """activation(x @ gateᵀ) · (x @ upᵀ)."""
+        ...
+
+    def route(self, logits: Tensor, router: Router, bias: Handle | None = None) -> Routing:
+        """The experts of each row of logits [n, n_experts]; `bias` [n_experts] counts for the choice alone.
+
+        k experts are always chosen; of a row with NaN any, with NaN for their weights.
+        """
+        ...
+
+    def experts(
+        self,
+        x: Tensor,
+        routing: Routing,
+        gate: Handle,
+        up: Handle,
+        down: Handle,
+        activation: Activation = "silu",
+        gate_bias: Handle | None = None,
+        up_bias: Handle | None = None,
+        down_bias: Handle | None = None,
+    ) -> Tensor:
+        """Σ weight · ((activation(x @ gateᵀ) · (x @ upᵀ)) @ downᵀ) over each row's experts: → [n, rows of down].
+
+        The handles are stacks; biases are vectors [n_experts · rows], added to what their matrices give.
+        """
         ...
 
     def layer_norm(self, x: Tensor, weight: Handle, bias: Handle, eps: float) -> Tensor:

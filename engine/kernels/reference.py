@@ -15,7 +15,18 @@ from torch.nn import functional
 from engine import weights
 from engine.errors import NumericsError
 from engine.kernels.kv import row_bytes
-from engine.kernels.ops import Activation, AttentionSpec, CacheSpec, LayerCache, LayerSpec, Pass, Rotary, Weight
+from engine.kernels.ops import (
+    Activation,
+    AttentionSpec,
+    CacheSpec,
+    LayerCache,
+    LayerSpec,
+    Pass,
+    Rotary,
+    Router,
+    Stack,
+    Weight,
+)
 from engine.kernels.reference_recurrent import ReferenceState, causal_convolution, delta_rule
 from engine.kernels.state import StateSpec
 
@@ -46,6 +57,22 @@ class ReferenceMatrix:
 
     weight: Weight
     values: Tensor
+
+
+@dataclass(frozen=True)
+class ReferenceStack:
+    """The weights of a mixture's experts, and their decoded values [n_experts, rows, columns]."""
+
+    weight: Stack
+    values: Tensor
+
+
+@dataclass(frozen=True)
+class ReferenceRouting:
+    """Per token the chosen experts and their weights: both [n, k]."""
+
+    ids: Tensor
+    weights: Tensor
 
 
 class FloatRows:
@@ -128,6 +155,10 @@ class ReferenceOps:
         values = weights.get(weight.encoding).decode(weight.data)
         return ReferenceMatrix(weight, torch.tensor(values, dtype=self._dtype))
 
+    def stack(self, weight: Stack) -> ReferenceStack:
+        values = np.stack([weights.get(weight.encoding).decode(data) for data in weight.data])
+        return ReferenceStack(weight, torch.tensor(values, dtype=self._dtype))
+
     def vector(self, values: npt.NDArray[np.float32]) -> Tensor:
         return torch.tensor(values, dtype=self._dtype)
 
@@ -167,6 +198,45 @@ class ReferenceOps:
 
     def gated(self, x: Tensor, gate: ReferenceMatrix, up: ReferenceMatrix, activation: Activation = "silu") -> Tensor:
         return _gated(self.linear(x, gate), self.linear(x, up), activation)
+
+    def route(self, logits: Tensor, router: Router, bias: Tensor | None = None) -> ReferenceRouting:
+        scores = logits.softmax(dim=-1) if router.scores == "softmax" else logits.sigmoid()
+        scores = scores.masked_fill(logits.isnan().any(dim=-1, keepdim=True), torch.nan)
+        choice = (scores if bias is None else scores + bias).nan_to_num(-torch.inf)
+        if router.groups > 1:
+            grouped = choice.reshape(len(choice), router.groups, -1)
+            marks = grouped.topk(min(router.marks, grouped.shape[-1]), dim=-1).values.sum(dim=-1)
+            closed = marks.argsort(dim=-1, descending=True, stable=True)[:, router.groups_kept :]
+            mask = torch.zeros_like(marks, dtype=torch.bool).scatter(-1, closed, True)
+            choice = grouped.masked_fill(mask[..., None], -torch.inf).flatten(start_dim=-2)
+        ids = choice.argsort(dim=-1, descending=True, stable=True)[:, : router.k]
+        shares = scores.gather(-1, ids)
+        if router.normalise:
+            shares = shares / shares.sum(dim=-1, keepdim=True)
+        return ReferenceRouting(ids, shares * router.scale)
+
+    def experts(
+        self,
+        x: Tensor,
+        routing: ReferenceRouting,
+        gate: ReferenceStack,
+        up: ReferenceStack,
+        down: ReferenceStack,
+        activation: Activation = "silu",
+        gate_bias: Tensor | None = None,
+        up_bias: Tensor | None = None,
+        down_bias: Tensor | None = None,
+    ) -> Tensor:
+        def part(rows: Tensor, stack: ReferenceStack, bias: Tensor | None, expert: int) -> Tensor:
+            own = None if bias is None else bias.reshape(stack.weight.n_experts, -1)[expert]
+            return functional.linear(rows, stack.values[expert], own)
+
+        out = x.new_zeros(len(x), down.weight.rows)
+        for expert in range(gate.weight.n_experts):
+            row, place = (routing.ids == expert).nonzero(as_tuple=True)
+            made = _gated(part(x[row], gate, gate_bias, expert), part(x[row], up, up_bias, expert), activation)
+            out[row] += routing.weights[row, place, None] * part(made, down, down_bias, expert)
+        return out
 
     def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
         return functional.layer_norm(x, (x.shape[1],), weight, bias, eps)

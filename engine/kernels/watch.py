@@ -18,6 +18,9 @@ from engine.kernels.ops import (
     Ops,
     Pass,
     Rotary,
+    Router,
+    Routing,
+    Stack,
     Tensor,
     Weight,
 )
@@ -47,6 +50,9 @@ class Watch:
 
     def matrix(self, weight: Weight) -> Handle:
         return self._ops.matrix(weight)
+
+    def stack(self, weight: Stack) -> Handle:
+        return self._ops.stack(weight)
 
     def vector(self, values: npt.NDArray[np.float32]) -> Handle:
         return self._ops.vector(values)
@@ -85,6 +91,26 @@ class Watch:
     def gated(self, x: Tensor, gate: Handle, up: Handle, activation: Activation = "silu") -> Tensor:
         self._reached(_weight(gate))
         return self._checked(self._ops.gated(x, gate, up, activation), f"{_weight(gate)} or {_weight(up)}")
+
+    def route(self, logits: Tensor, router: Router, bias: Handle | None = None) -> Routing:
+        return self._ops.route(logits, router, bias)
+
+    def experts(
+        self,
+        x: Tensor,
+        routing: Routing,
+        gate: Handle,
+        up: Handle,
+        down: Handle,
+        activation: Activation = "silu",
+        gate_bias: Handle | None = None,
+        up_bias: Handle | None = None,
+        down_bias: Handle | None = None,
+    ) -> Tensor:
+        self._reached(_weight(gate))
+        biases = gate_bias, up_bias, down_bias
+        made = self._ops.experts(x, routing, gate, up, down, activation, *biases)
+        return self._checked(made, f"{_weight(gate)}, {_weight(up)} or {_weight(down)}")
 
     def layer_norm(self, x: Tensor, weight: Handle, bias: Handle, eps: float) -> Tensor:
         return self._noted(self._ops.layer_norm(x, weight, bias, eps), "the norm")

@@ -13,8 +13,8 @@ from engine import weights
 from engine.buffers import ALIGNMENT, in_large_pages
 from engine.cancel import Cancel
 from engine.errors import BudgetError, ModelFileError
-from engine.formats.index import TensorIndex, TensorInfo
-from engine.kernels.ops import Handle, Ops, Weight
+from engine.formats.index import Span, TensorIndex, TensorInfo
+from engine.kernels.ops import Handle, Ops, Stack, Weight
 from engine.memory.meter import Meter
 from engine.memory.reader import ModelFile
 from engine.types import LoadProgress
@@ -49,6 +49,7 @@ class WeightStore:
         self._room: npt.NDArray[np.uint8] | None = None
         self._taken = 0
         self._matrices: dict[tuple[str, int, int], Handle] = {}
+        self._stacks: dict[tuple[str, int, int], Handle] = {}
         self._bytes: dict[str, npt.NDArray[np.uint8]] = {}
         self._vectors: dict[str, npt.NDArray[np.float32]] = {}
         self.total = sum(info.nbytes for info in index.tensors.values())
@@ -60,22 +61,34 @@ class WeightStore:
         return name in self._index.tensors or name in self._index.vectors
 
     def matrix(self, name: str, rows: int, columns: int) -> Handle:
-        """Raises ModelFileError where the tensor is missing or is not [rows, columns]."""
+        """Raises ModelFileError where the tensor is missing or is not [rows, columns]; a vector counts as one row."""
         return self.parts(name, (rows,), columns)[0]
 
     def parts(self, name: str, rows: Sequence[int], columns: int) -> list[Handle]:
         """Handles for so many rows each of one tensor, whose bytes they share. Raises ModelFileError where the tensor
         is missing or is not [sum of rows, columns]."""
         info = self._info(name, (sum(rows), columns))
-        if name not in self._bytes:
-            self._bytes[name] = self._read(info).reshape(sum(rows), -1)
         handles, start = [], 0
         for count in rows:
             key = name, start, count
             if key not in self._matrices:
-                data = self._bytes[name][start : start + count]
+                data = self._whole(info)[start : start + count]
                 self._matrices[key] = self._ops.matrix(Weight(name, info.encoding, count, columns, data))
             handles.append(self._matrices[key])
+            start += count
+        return handles
+
+    def experts(self, name: str, n_experts: int, rows: Sequence[int], columns: int) -> list[Handle]:
+        """Handles for so many rows each of every expert, whose bytes they share. Raises ModelFileError where the tensor
+        is missing or is not [n_experts, sum of rows, columns]."""
+        info = self._info(name, (n_experts, sum(rows), columns))
+        handles, start = [], 0
+        for count in rows:
+            key = name, start, count
+            if key not in self._stacks:
+                data = self._whole(info).reshape(n_experts, sum(rows), -1)[:, start : start + count]
+                self._stacks[key] = self._ops.stack(Stack(name, info.encoding, n_experts, count, columns, data))
+            handles.append(self._stacks[key])
             start += count
         return handles
 
@@ -87,16 +100,12 @@ class WeightStore:
         """The decoded values, float32. Raises ModelFileError as `vector` does."""
         if name in self._index.vectors:
             return self._worked_out(name, shape)
-        info = self._info(name, shape)
-        if name not in self._vectors:
-            packed = self._read(info).reshape(math.prod(shape[:-1]), -1)
-            self._vectors[name] = _changed(weights.get(info.encoding).decode(packed), info).reshape(shape)
-        return self._vectors[name]
+        return self._decoded(self._info(name, shape))
 
     def require_all_used(self) -> None:
         """Raises ModelFileError where the file has a layer's tensor that nobody asked for: without it the model would
         be another one."""
-        used = {name for name, _, _ in self._matrices} | self._vectors.keys()
+        used = {name for name, _, _ in self._matrices.keys() | self._stacks.keys()} | self._vectors.keys()
         unused = sorted(name for name in self._index.tensors if name.startswith("blk.") and name not in used)
         if unused:
             more = f" and {len(unused) - 1} more" if len(unused) > 1 else ""
@@ -117,12 +126,25 @@ class WeightStore:
                 f"{self._index.paths[0].name} has no tensor {name}, which its architecture needs: "
                 "the file is incomplete. Download it again, or choose another."
             )
-        if info.shape != shape:
+        if info.shape != shape and (1, *info.shape) != shape:
             raise ModelFileError(
                 f"Tensor {name} in {info.path.name} has the shape {_text(info.shape)}, but the model's configuration "
                 f"asks for {_text(shape)}: the file is damaged or was converted wrongly."
             )
         return info
+
+    def _whole(self, info: TensorInfo) -> npt.NDArray[np.uint8]:
+        """The tensor's bytes, uint8 [rows, row_bytes], read once."""
+        if info.name not in self._bytes:
+            self._bytes[info.name] = self._read(info).reshape(math.prod(info.shape[:-1]), -1)
+        return self._bytes[info.name]
+
+    def _decoded(self, info: TensorInfo) -> npt.NDArray[np.float32]:
+        """A small tensor's values, float32 of its shape, read once."""
+        if info.name not in self._vectors:
+            packed = self._read(info).reshape(math.prod(info.shape[:-1]), -1)
+            self._vectors[info.name] = _changed(weights.get(info.encoding).decode(packed).reshape(info.shape), info)
+        return self._vectors[info.name]
 
     def _worked_out(self, name: str, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
         values = np.array(self._index.vectors[name], np.float32)
@@ -149,28 +171,31 @@ class WeightStore:
         return self._room[start : start + nbytes]
 
     def _read(self, info: TensorInfo) -> npt.NDArray[np.uint8]:
-        file = self._files.get(info.path)
-        if file is None:
-            file = self._files[info.path] = ModelFile(info.path)
         data = self._place(info.nbytes)
-        most = max(PIECE // info.unit_bytes, 1) * info.unit_bytes
-        done = 0
-        for offset, nbytes in info.spans:
-            for start in range(0, nbytes, most):
-                if self._cancel is not None:
-                    self._cancel.check()
-                piece = data[done : done + min(nbytes - start, most)]
-                file.read(piece, offset + start, info.name)
-                if info.split_heads:
-                    _join_heads(piece, info)
-                if info.column_runs:
-                    _order_columns(piece, info)
-                done += piece.size
-                self.bytes_read += piece.size
-                if self._progress is not None:
-                    self._progress(LoadProgress("Reading weights", self.bytes_read, self.total))
+        at = 0
+        for span in info.spans:
+            self._read_span(span, data[at : at + span.nbytes], info)
+            at += span.nbytes
         self._meter.add("weights", info.nbytes)
         return data
+
+    def _read_span(self, span: Span, into: npt.NDArray[np.uint8], info: TensorInfo) -> None:
+        file = self._files.get(span.path)
+        if file is None:
+            file = self._files[span.path] = ModelFile(span.path)
+        most = max(PIECE // info.unit_bytes, 1) * info.unit_bytes
+        for start in range(0, span.nbytes, most):
+            if self._cancel is not None:
+                self._cancel.check()
+            piece = into[start : start + most]
+            file.read(piece, span.offset + start, info.name)
+            if info.split_heads:
+                _join_heads(piece, info)
+            if info.column_runs:
+                _order_columns(piece, info)
+            self.bytes_read += piece.size
+            if self._progress is not None:
+                self._progress(LoadProgress("Reading weights", self.bytes_read, self.total))
 
 
 def _join_heads(piece: npt.NDArray[np.uint8], info: TensorInfo) -> None:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from engine.errors import SettingsError, UnsupportedModelError
-from engine.models import gemma2, gemma3, llama, phi3, qwen2, qwen3, qwen35, smollm3
+from engine.models import gemma2, gemma3, gpt_oss, llama, phi3, qwen2, qwen3, qwen3moe, qwen35, smollm3
 from engine.models.metadata import Metadata
 from engine.models.model import Model, WeightLoader
 
@@ -19,11 +19,13 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = MappingProxyType(
     {
         "gemma2": gemma2.build,
         "gemma3": gemma3.build,
+        "gpt-oss": gpt_oss.build,
         "llama": llama.build,
         "phi3": phi3.build,
         "qwen2": qwen2.build,
         "qwen3": qwen3.build,
         "qwen35": qwen35.build,
+        "qwen3moe": qwen3moe.build,
         "smollm3": smollm3.build,
     }
 )

@@ -55,6 +55,7 @@ class Attention:
     v_bias: Handle | None
     q_norm: Handle | None
     k_norm: Handle | None
+    sinks: Handle | None
     output: Handle
     output_bias: Handle | None
     post_norm: Handle | None
@@ -94,8 +95,9 @@ class Attention:
             v_bias=bias("attn_v", values, needed=traits.biased),
             q_norm=head_norm("attn_q_norm"),
             k_norm=head_norm("attn_k_norm"),
+            sinks=load.vector(f"blk.{index}.attn_sinks.weight", config.n_heads) if traits.sinks else None,
             output=projection(load, index, "attn_output", config.hidden_size, outputs),
-            output_bias=bias("attn_output", config.hidden_size),
+            output_bias=bias("attn_output", config.hidden_size, needed=traits.biased_throughout),
             post_norm=post_norm(config, traits, load, index, "post_attention_norm"),
             output_gates=traits.output_gates,
         )
@@ -114,7 +116,7 @@ class Attention:
         if rotary is not None:
             q = ops.rotary(q, self.spec.n_heads, rotary, start)
             k = ops.rotary(k, self.cache.n_kv_heads, rotary, start)
-        attended = ops.attention(q, k, v, cache, self.spec, start)
+        attended = ops.attention(q, k, v, cache, self.spec, start, self.sinks)
         if self.output_gates:
             attended = ops.gate(gates, attended, "sigmoid")
         if self.post_norm is None:

@@ -41,15 +41,17 @@ class Config:
     vocabulary: int
 
     @staticmethod
-    def read(metadata: Metadata, architecture: str) -> Config:
+    def read(metadata: Metadata, architecture: str, *, mixture: bool = False) -> Config:
         """The numbers that stand under `architecture`, such as "llama", in a file's metadata.
 
+        With `mixture` the family runs mixtures of experts, whose own numbers `engine.models.moe` reads.
         Raises ModelFileError for what cannot be true, UnsupportedModelError for what is not run.
         """
         keys = metadata.under(architecture)
-        if keys.integer("expert_count", low=0, high=MAX_EXPERTS, default=0) > 0:
+        if not mixture and keys.integer("expert_count", low=0, high=MAX_EXPERTS, default=0) > 0:
             raise UnsupportedModelError(
-                f"The model is a mixture of experts ({keys.whole('expert_count')}), which this engine does not run yet."
+                f"The model is a mixture of experts ({keys.whole('expert_count')}), which this engine does not run yet "
+                "for its architecture."
             )
         if keys.integer("pooling_type", low=0, high=MAX_POOLING_TYPE, default=0) > 0:
             raise _no_answers(keys.whole("pooling_type"))

@@ -17,19 +17,24 @@ class WeightLoader(Protocol):
     def has(self, name: str) -> bool: ...
 
     def matrix(self, name: str, rows: int, columns: int) -> Handle:
-        """Raises ModelFileError where the tensor is missing or has another shape."""
+        """A vector counts as one row. Raises ModelFileError where the tensor is missing or has another shape."""
         ...
 
     def parts(self, name: str, rows: Sequence[int], columns: int) -> list[Handle]:
         """Matrices of so many rows each, which lie one after the other in one tensor. Raises as `matrix` does."""
         ...
 
+    def experts(self, name: str, n_experts: int, rows: Sequence[int], columns: int) -> list[Handle]:
+        """Stacks of so many rows each, which lie one after the other in every expert of one tensor [n_experts, sum of
+        rows, columns]. Raises as `matrix` does."""
+        ...
+
     def vector(self, name: str, *shape: int) -> Handle:
-        """A small tensor, decoded: mostly [width], [channels, taps] of a convolution."""
+        """A small tensor, decoded: mostly [width], [channels, taps] of a convolution, [n_experts, rows] of biases."""
         ...
 
     def host(self, name: str, *shape: int) -> npt.NDArray[np.float32]:
-        """The same on the host, for what a model works out once, such as rotary frequencies."""
+        """The same as `vector` on the host, for what a model works out once, such as rotary frequencies."""
         ...
 
 

@@ -28,7 +28,7 @@ class Scaling:
     """`factor` slows the turning; `amplitude` multiplies the tables; `original_context` is the length first trained on.
 
     YaRN slows down pairs that turn less than `beta_slow` times in that length, leaves those that turn more than
-    `beta_fast` times, and blends between.
+    `beta_fast` times, and blends between. The blend begins and ends at whole pairs, if `whole_pairs`.
     """
 
     kind: str
@@ -37,6 +37,7 @@ class Scaling:
     original_context: int
     beta_fast: float
     beta_slow: float
+    whole_pairs: bool = True
 
     @staticmethod
     def read(keys: Metadata, context_length: int) -> Scaling:
@@ -74,9 +75,11 @@ class Scaling:
         plain = inverse_frequencies(theta, dims)
         if self.kind != "yarn":
             return plain / self.factor
-        first = max(math.floor(self._pair(self.beta_fast, theta, dims)), 0)
-        last = min(math.ceil(self._pair(self.beta_slow, theta, dims)), dims - 1)
-        slowed = np.clip((np.arange(dims // 2) - first) / max(last - first, LEAST_RAMP), 0, 1)
+        first, last = self._pair(self.beta_fast, theta, dims), self._pair(self.beta_slow, theta, dims)
+        if self.whole_pairs:
+            first, last = math.floor(first), math.ceil(last)
+        first, last = max(first, 0), min(last, dims - 1)
+        slowed: F64 = np.clip((np.arange(dims // 2) - first) / max(last - first, LEAST_RAMP), 0, 1)
         return plain * (1 - slowed) + plain / self.factor * slowed
 
     def _pair(self, turns: float, theta: float, dims: int) -> float:

@@ -28,19 +28,22 @@ class Traits:
     """The family's own ways.
 
     `sight` tells of each layer by its index. `biased`: queries, keys and values always have biases; in other families
-    they are taken where the file has them. `head_norms`: every head of the queries and keys is normed. `fused`: one
-    matrix makes queries, keys and values, one the gate and what it gates. `output_gates`: one matrix makes each head's
-    queries and, after them, gates whose sigmoid multiplies what the head makes. `post_norms`: what a block makes is
-    normed before it is added. `ffn_norm` names the norm before the second block. `attention_scale` multiplies the
-    scores, 1/√key_dim where it is `None`.
+    they are taken where the file has them. `biased_throughout`: so do all other matrices of a layer. `head_norms`:
+    every head of the queries and keys is normed. `fused`: one matrix makes queries, keys and values, one the gate and
+    what it gates. `output_gates`: one matrix makes each head's queries and, after them, gates whose sigmoid multiplies
+    what the head makes. `post_norms`: what a block makes is normed before it is added. `sinks`: a logit of each query
+    head takes its share of the attention. `ffn_norm` names the norm before the second block. `attention_scale`
+    multiplies the scores, 1/√key_dim where it is `None`.
     """
 
     sight: Callable[[int], Sight]
     biased: bool = False
+    biased_throughout: bool = False
     head_norms: bool = False
     fused: bool = False
     output_gates: bool = False
     post_norms: bool = False
+    sinks: bool = False
     ffn_norm: str = "ffn_norm"
     activation: Activation = "silu"
     attention_scale: float | None = None

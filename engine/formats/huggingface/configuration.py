@@ -78,11 +78,21 @@ class Configuration:
         head_dim = fields.integer("hidden_size") // heads
         if "head_dim" in fields:
             head_dim = keys["attention.key_length"] = keys["attention.value_length"] = fields.integer("head_dim")
+        keys |= self._mixture()
         rope_keys, vectors = rotary(fields, head_dim)
         rope_keys |= self.family.keys(fields)
         prefix = self.family.architecture
         whole = {f"{prefix}.{key}": _rounded(value) for key, value in (keys | rope_keys).items()}
         return {"general.architecture": prefix, "general.name": self._name(), **whole}, vectors
+
+    def _mixture(self) -> dict[str, object]:
+        """The keys of a mixture of experts, in families that are one."""
+        keys: dict[str, object] = {}
+        for key, names in self.family.mixture.items():
+            keys[key] = self.fields.integer(next((name for name in names if name in self.fields), names[0]))
+        if keys and "norm_topk_prob" in self.fields:
+            keys["expert_weights_norm"] = self.fields.flag("norm_topk_prob", False)
+        return keys
 
     def _name(self) -> str:
         """The folder's name; in a cache of the Hub, whose folders are named by commit, the repository's."""
@@ -115,6 +125,11 @@ def _refuse_variants(fields: Fields, family: Family) -> None:
         raise UnsupportedModelError(
             "The checkpoint turns only a part of each head (partial_rotary_factor), which its architecture does not "
             "have here."
+        )
+    if fields.integer("decoder_sparse_step", 1) != 1 or fields.get("mlp_only_layers"):
+        raise UnsupportedModelError(
+            "Some layers of the checkpoint have no experts (decoder_sparse_step, mlp_only_layers), which this engine "
+            "does not run for its architecture."
         )
     turning = fields.get("no_rope_layers")
     if fields.integer("no_rope_layer_interval", family.still) != family.still or (

@@ -10,7 +10,7 @@ from engine.errors import ModelFileError, UnsupportedModelError
 from engine.formats.gguf_header import quoted
 from engine.formats.huggingface.configuration import Configuration
 from engine.formats.huggingface.tokenizer import tokenizer_metadata
-from engine.formats.index import TensorIndex, TensorInfo
+from engine.formats.index import Span, TensorIndex, TensorInfo
 from engine.formats.safetensors import Entry
 
 ENCODINGS: Final = ("F32", "F16", "BF16")
@@ -41,6 +41,7 @@ def translate(config: Configuration, entries: Mapping[str, Entry], paths: tuple[
 
 def _tensors(config: Configuration, entries: Mapping[str, Entry]) -> dict[str, TensorInfo]:
     tensors: dict[str, TensorInfo] = {}
+    experts: dict[str, dict[int, Entry]] = {}
     for entry in entries.values():
         name = config.family.gguf_name(entry.name)
         ignored = entry.name.endswith(config.family.ignored) or entry.name.startswith(config.family.others)
@@ -56,6 +57,10 @@ def _tensors(config: Configuration, entries: Mapping[str, Entry]) -> dict[str, T
                 f"{where} has numbers of the type {entry.dtype}; checkpoints are read in {', '.join(ENCODINGS)}. "
                 "Choose one of those, or a GGUF file of the model."
             )
+        expert = config.family.expert(entry.name)
+        if expert is not None:
+            experts.setdefault(name, {})[expert] = entry
+            continue
         key = config.family.heads_key(entry.name)
         heads = config.heads(key) if key else 0
         if heads and (not entry.shape or entry.shape[0] % (2 * heads)):
@@ -65,4 +70,32 @@ def _tensors(config: Configuration, entries: Mapping[str, Entry]) -> dict[str, T
             )
         info = TensorInfo(name, entry.shape, entry.dtype, entry.path, entry.offset, entry.nbytes, heads)
         tensors[name] = config.family.arranged(info, config.fields)
+    for name, found in experts.items():
+        if name in tensors:
+            raise ModelFileError(
+                f"{tensors[name].path.name} holds the experts of {name} together, but there are single ones as well, "
+                f"such as {quoted(next(iter(found.values())).name)}: the checkpoint is damaged. Download it again."
+            )
+        tensors[name] = _stacked(name, found)
     return tensors
+
+
+def _stacked(name: str, experts: Mapping[int, Entry]) -> TensorInfo:
+    """One tensor of those of all experts, by their numbers."""
+    missing = next((number for number in range(len(experts)) if number not in experts), None)
+    if missing is not None:
+        raise ModelFileError(
+            f"Expert {missing} of {name} is missing, where there is one of the number {max(experts)}: the checkpoint "
+            "is incomplete. Download it again."
+        )
+    first, *others = (experts[number] for number in range(len(experts)))
+    for other in others:
+        if (other.shape, other.dtype) != (first.shape, first.dtype):
+            raise ModelFileError(
+                f"Tensor {quoted(other.name)} in {other.path.name} is {list(other.shape)} of {other.dtype}, but that "
+                f"of the first expert {list(first.shape)} of {first.dtype}: they belong to different models. "
+                "Download them again."
+            )
+    spans = tuple(Span(entry.path, entry.offset, entry.nbytes) for entry in (first, *others))
+    shape, nbytes = (len(spans), *first.shape), sum(span.nbytes for span in spans)
+    return TensorInfo(name, shape, first.dtype, first.path, first.offset, nbytes, pieces=spans)

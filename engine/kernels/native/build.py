@@ -21,6 +21,8 @@ SOURCES = (
     "pool.c",
     "quantise.c",
     "linear.c",
+    "route.c",
+    "experts.c",
     "pointwise.c",
     "cache.c",
     "attention.c",

@@ -29,6 +29,12 @@ class CWeight(Structure):
     )
 
 
+class CStack(Structure):
+    """`ms_stack` of millstream.h."""
+
+    _fields_ = (("first", CWeight), ("count", c_int64), ("apart", c_int64))
+
+
 class CCache(Structure):
     """`ms_cache` of millstream.h."""
 
@@ -68,6 +74,8 @@ SIGNATURES = {
     "ms_activate": "piip",
     "ms_gate": "ppiiip",
     "ms_splice": "piiipiiiip",
+    "ms_route": "ppiiiiiiiifpp",
+    "ms_experts": "pppiiippppppp",
     "ms_convolve": "piipipiip",
     "ms_delta_rule": "ppppppiiiiiiffp",
 }

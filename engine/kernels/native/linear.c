@@ -45,14 +45,18 @@ typedef struct {
 
 static int64_t strips(const linear_job *job, const ms_weight *w) { return (w->rows + job->width - 1) / job->width; }
 
-static void strip(const linear_job *job, const ms_weight *w, int64_t first, char *scratch, float *out) {
-    const int rows = w->rows - first < job->width ? (int)(w->rows - first) : job->width;
+void strip_dot(const ms_weight *w, int64_t first, const float *x, activations a, int64_t n, char *scratch, float *out) {
+    const int width = n < TILE_FROM ? STRIP : TILE, rows = w->rows - first < width ? (int)(w->rows - first) : width;
 #define PACKED(name) \
-    case MS_##name: packed_strip(name, w, first, rows, job->a, job->n, scratch, out); break;
+    case MS_##name: packed_strip(name, w, first, rows, a, n, scratch, out); break;
     switch (w->encoding) {
         MS_PACKED(PACKED)
-    default: float_strip(w, first, rows, job->x, job->n, scratch, out, job->width);
+    default: float_strip(w, first, rows, x, n, scratch, out, width);
     }
+}
+
+static void strip(const linear_job *job, const ms_weight *w, int64_t first, char *scratch, float *out) {
+    strip_dot(w, first, job->x, job->a, job->n, scratch, out);
 }
 
 static void soften(float *x, int64_t n, float cap) {
@@ -124,7 +128,7 @@ static void quantise_task(void *data, int64_t first, int64_t last, int thread) {
     quantise_rows(job->x, job->a, first, last);
 }
 
-static activation_bytes bytes_of(int64_t encoding) {
+activation_bytes strip_bytes(int64_t encoding) {
 #define BYTES(name) \
     case MS_##name: return bytes_for(name);
     switch (encoding) {
@@ -133,6 +137,8 @@ static activation_bytes bytes_of(int64_t encoding) {
     }
 }
 
+int64_t strip_scratch(int64_t columns) { return (columns * (TILE_BYTES > FLOAT_BYTES ? TILE_BYTES : FLOAT_BYTES) + 63) / 64 * 64; }
+
 static int run(ms_pool *pool, linear_job *job) {
     const int64_t columns = job->weights[0]->columns, n = job->n;
     job->width = n < TILE_FROM ? STRIP : TILE;
@@ -140,7 +146,7 @@ static int run(ms_pool *pool, linear_job *job) {
     int64_t items = 0;
     for (int i = 0; i < job->count; i++) {
         packed |= job->weights[i]->encoding > MS_BF16;
-        if (n < TILE_FROM) bytes |= bytes_of(job->weights[i]->encoding);
+        if (n < TILE_FROM) bytes |= strip_bytes(job->weights[i]->encoding);
         if (!job->gated || i == 0) items += strips(job, job->weights[i]);
     }
     if (packed) {
@@ -152,7 +158,7 @@ static int run(ms_pool *pool, linear_job *job) {
     const int64_t grain = n < TILE_FROM ? items / (GRAINS_PER_THREAD * pool_threads(pool)) : 1;
     job->grain = grain < 1 ? 1 : grain > LARGEST_GRAIN ? LARGEST_GRAIN : grain;
     job->result_bytes = (2 * job->grain * n * job->width * (int64_t)sizeof(float) + 63) / 64 * 64;
-    job->scratch_bytes = (columns * (TILE_BYTES > FLOAT_BYTES ? TILE_BYTES : FLOAT_BYTES) + 63) / 64 * 64;
+    job->scratch_bytes = strip_scratch(columns);
     job->scratch = pool_scratch(pool, 1, pool_threads(pool) * (job->scratch_bytes + job->result_bytes));
     if (!job->scratch) return MS_NO_MEMORY;
     pool_run(pool, linear_strips, job, items, job->grain);

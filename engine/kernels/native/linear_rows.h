@@ -4,10 +4,10 @@
 #define MILLSTREAM_LINEAR_ROWS_H
 
 #include "encodings.h"
-#include "quantise.h"
+#include "linear.h"
 
-/* Weight rows of a strip; bytes that reads run ahead of the arithmetic, further than the processor would on its own. */
-enum { STRIP = 8, AHEAD = 4096 };
+/* Bytes that reads run ahead of the arithmetic, further than the processor would on its own. */
+enum { AHEAD = 4096 };
 
 typedef struct {
     const int16_t *q;

@@ -9,13 +9,6 @@
 #include "linear_rows.h"
 #include "millstream.h"
 
-/* Weight rows of a tile. */
-#if defined(__AVX512VNNI__)
-enum { TILE = 16 };
-#else
-enum { TILE = 8 };
-#endif
-
 typedef float tile_floats __attribute__((vector_size(4 * TILE)));
 typedef int32_t tile_sums __attribute__((vector_size(4 * TILE)));
 typedef int16_t tile_pairs __attribute__((vector_size(4 * TILE)));

@@ -101,6 +101,23 @@ MS_API int ms_attention(ms_pool *pool, const float *q, const float *k, const flo
                         int64_t start, int64_t n_heads, float scale, int64_t window, float softcap, const float *sinks,
                         const int32_t *until, float *out);
 
+/* Of each row of logits[n, experts], the k experts that CONTRACT.md, section 11, chooses: ids[n, k] ascending, and their weights[n, k].
+ * `bias` may be NULL. `groups` divides the experts; `kept` of them take part, by the sum of their `marks` best choices. */
+MS_API int ms_route(ms_pool *pool, const float *logits, const float *bias, int64_t n, int64_t experts, int64_t k, int64_t sigmoid,
+                    int64_t groups, int64_t kept, int64_t marks, int64_t normalise, float scale, int32_t *ids, float *weights);
+
+/* The matrices of a mixture's experts, all of one shape: the first one, how many, and the bytes from one to the next. */
+typedef struct {
+    ms_weight first;
+    int64_t count, apart;
+} ms_stack;
+
+/* out[n, hidden] = for each row of x the sum over its experts of weight * down(activation(gate(x)), up(x)), by ascending id.
+ * ids and weights [n, k] are those of `ms_route`; biases [count, rows of an expert] may be NULL. */
+MS_API int ms_experts(ms_pool *pool, const float *x, const int32_t *ids, const float *weights, int64_t n, int64_t k, int64_t activation,
+                      const ms_stack *gate, const ms_stack *up, const ms_stack *down, const float *gate_bias, const float *up_bias,
+                      const float *down_bias, float *out);
+
 /* out[n, channels] = activation of the causal depthwise convolution of x by taps [channels][width], the oldest first, width <= 16, over
  * inputs[width - 1, channels], which stand before x and afterwards before what follows it; at start 0 they are taken for zeros. */
 MS_API int ms_convolve(ms_pool *pool, const float *x, int64_t n, int64_t channels, const float *taps, int64_t width, float *inputs,
@@ -115,7 +132,7 @@ MS_API int ms_delta_rule(ms_pool *pool, const float *x, const float *a, const fl
 /* A recorded call of one of the functions above: its pointers, integers and floats in the order of its arguments. */
 typedef enum {
     MS_EMBED, MS_RMS_NORM, MS_LINEAR, MS_GATED, MS_ROTARY, MS_ATTENTION, MS_LAYER_NORM, MS_ADD, MS_SCALE, MS_ACTIVATE, MS_GATE, MS_SPLICE,
-    MS_CONVOLVE, MS_DELTA_RULE
+    MS_ROUTE, MS_EXPERTS, MS_CONVOLVE, MS_DELTA_RULE
 } ms_function_name;
 typedef struct {
     int64_t function;

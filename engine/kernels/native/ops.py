@@ -15,12 +15,13 @@ from engine.buffers import aligned
 from engine.errors import BudgetError, UnsupportedModelError
 from engine.kernels.kv import positions, row_bytes
 from engine.kernels.native import library
-from engine.kernels.native.library import CCache, CWeight
+from engine.kernels.native.experts import Experts, NativeStack
+from engine.kernels.native.library import CCache, CStack, CWeight
 from engine.kernels.native.pointwise import ACTIVATION_NUMBERS, NativeVector, Pointwise
 from engine.kernels.native.recording import c_tokens
 from engine.kernels.native.recurrent import NativeState, Recurrent
 from engine.kernels.native.tensors import NativeTensor
-from engine.kernels.ops import Activation, AttentionSpec, CacheSpec, LayerCache, LayerSpec, Rotary, Weight
+from engine.kernels.ops import Activation, AttentionSpec, CacheSpec, LayerCache, LayerSpec, Rotary, Stack, Weight
 from engine.kernels.state import StateSpec
 
 F32 = npt.NDArray[np.float32]
@@ -54,7 +55,7 @@ def _address(x: NativeVector | NativeTensor | None) -> int | None:
     return None if x is None else x.address
 
 
-class NativeOps(Pointwise, Recurrent):
+class NativeOps(Pointwise, Experts, Recurrent):
     """The CPU. Results follow CONTRACT.md to the bit, whatever the thread count or the instruction set.
 
     Not for use by two threads at once. Raises SettingsError for a thread count or an instruction set that cannot be.
@@ -65,6 +66,15 @@ class NativeOps(Pointwise, Recurrent):
         self._encodings = library.encodings(self._lib)
 
     def matrix(self, weight: Weight) -> NativeMatrix:
+        c = self._described(weight)
+        return NativeMatrix(weight, c, ctypes.addressof(c))
+
+    def stack(self, weight: Stack) -> NativeStack:
+        c = CStack(self._described(weight), weight.n_experts, weight.data.strides[0])
+        return NativeStack(weight, c, ctypes.addressof(c))
+
+    def _described(self, weight: Weight | Stack) -> CWeight:
+        """The matrix, or the first of the stack."""
         number = self._encodings.get(weight.encoding)
         if number is None:
             raise UnsupportedModelError(
@@ -72,8 +82,7 @@ class NativeOps(Pointwise, Recurrent):
                 f"it has: {', '.join(self._encodings)}."
             )
         data = weight.data
-        c = CWeight(data.ctypes.data, weight.rows, weight.columns, data.strides[0], number)
-        return NativeMatrix(weight, c, ctypes.addressof(c))
+        return CWeight(data.ctypes.data, weight.rows, weight.columns, data.strides[-2], number)
 
     def vector(self, values: F32) -> NativeVector:
         values = np.ascontiguousarray(values, np.float32)

@@ -64,7 +64,7 @@ INLINE void store_codes(activations a, int64_t row, int64_t r, const i16x16 code
     for (int p = 0; p < RUN / 2; p++) memcpy(q + p * TOKENS * 2, (const int16_t *)codes + 2 * p, 4);
 }
 
-static void quantise_row(const float *x, activations a, int64_t row) {
+void quantise_row(const float *x, activations a, int64_t row) {
     float *s = a.s + row * a.stride;
     int32_t *sums = a.sums + row * a.stride, *halves = a.halves + row * 2 * a.runs;
     int8_t *bytes = a.bytes ? a.bytes + row * a.runs * RUN_SIZE : NULL;

@@ -36,6 +36,7 @@ int64_t activations_size(int64_t n, int64_t columns, int bytes);
 /* Lay the arrays out in `memory`. */
 activations activations_in(char *memory, int64_t n, int64_t columns, int bytes);
 
+void quantise_row(const float *x, activations a, int64_t row);
 void quantise_rows(const float *x, activations a, int64_t first, int64_t last);
 
 #endif

@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from engine import weights
-from engine.kernels.ops import Activation, AttentionSpec, LayerCache, LayerSpec, Pass, Rotary, Weight
+from engine.kernels.ops import Activation, AttentionSpec, LayerCache, LayerSpec, Pass, Rotary, Router, Stack, Weight
 from engine.kernels.plain import functions
 from engine.kernels.plain.attention import PlainCache, attention
+from engine.kernels.plain.experts import Routing, mixed, routed
 from engine.kernels.plain.functions import F32
 from engine.kernels.plain.linear import linear_float, linear_packed, quantise
 from engine.kernels.plain.normalise import layer_norm, rms_norm, rotary
@@ -49,6 +50,14 @@ class PlainMatrix:
     floats: F32 | None
 
 
+@dataclass(frozen=True)
+class PlainStack:
+    """The weights of a mixture's experts, and a matrix for each."""
+
+    weight: Stack
+    matrices: tuple[PlainMatrix, ...]
+
+
 class PlainOps:
     """Every method follows the contract with whole-array numpy operations; nothing is fused, nothing is fast."""
 
@@ -61,6 +70,10 @@ class PlainOps:
         if weights.is_packed(encoding):
             return PlainMatrix(weight, encoding.units(weight.data), None)
         return PlainMatrix(weight, None, encoding.decode(weight.data))
+
+    def stack(self, weight: Stack) -> PlainStack:
+        each = (Weight(weight.name, weight.encoding, weight.rows, weight.columns, data) for data in weight.data)
+        return PlainStack(weight, tuple(map(self.matrix, each)))
 
     def vector(self, values: F32) -> F32:
         return np.ascontiguousarray(values, np.float32)
@@ -106,6 +119,31 @@ class PlainOps:
 
     def gated(self, x: F32, gate: PlainMatrix, up: PlainMatrix, activation: Activation = "silu") -> F32:
         return gated(self.linear(x, gate), self.linear(x, up), activation)
+
+    def route(self, logits: F32, router: Router, bias: F32 | None = None) -> Routing:
+        return routed(logits, router, bias)
+
+    def experts(
+        self,
+        x: F32,
+        routing: Routing,
+        gate: PlainStack,
+        up: PlainStack,
+        down: PlainStack,
+        activation: Activation = "silu",
+        gate_bias: F32 | None = None,
+        up_bias: F32 | None = None,
+        down_bias: F32 | None = None,
+    ) -> F32:
+        def one(number: int, rows: F32) -> F32:
+            def part(x: F32, stack: PlainStack, bias: F32 | None) -> F32:
+                own = None if bias is None else bias.reshape(stack.weight.n_experts, -1)[number]
+                return self.linear(x, stack.matrices[number], bias=own)
+
+            made = gated(part(rows, gate, gate_bias), part(rows, up, up_bias), activation)
+            return part(made, down, down_bias)
+
+        return mixed(x, routing, down.weight.rows, one)
 
     def layer_norm(self, x: F32, weight: F32, bias: F32, eps: float) -> F32:
         return layer_norm(x, weight, bias, eps)

@@ -134,6 +134,33 @@ def test_a_missing_tensor_and_a_wrong_shape_are_named(
         store.vector("output_norm.weight", HIDDEN + 1)
 
 
+def test_parts_of_experts_share_their_bytes_and_nothing_is_copied(tmp_path: Path) -> None:
+    draws = np.random.default_rng(3)
+    both, biases = draws.standard_normal((3, 10, 32), np.float32), draws.standard_normal((3, 6), np.float32)
+    writer = gguf.GGUFWriter(tmp_path / "experts.gguf", "llama")
+    writer.add_tensor("both", both)
+    writer.add_tensor("biases", biases)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    ops, meter = PlainOps(), Meter()
+    with closing(WeightStore(open_index(tmp_path / "experts.gguf"), ops, meter)) as store:
+        first, second = (handle.weight for handle in store.experts("both", 3, (6, 4), 32))
+        whole = store.experts("both", 3, (10,), 32)[0].weight
+        assert store.experts("both", 3, (6, 4), 32)[1].weight is second
+        assert (whole.n_experts, first.rows, second.rows, second.columns) == (3, 6, 4, 32)
+        assert np.array_equal(first.data.copy().view(np.float32), both[:, :6])
+        assert np.array_equal(second.data.copy().view(np.float32), both[:, 6:])
+        assert np.shares_memory(first.data, whole.data) and np.shares_memory(second.data, whole.data)
+        assert np.array_equal(ops.host(store.biases("biases", 3, 6)), biases.ravel())
+        assert store.bytes_read == meter.use().weights == store.total
+        with pytest.raises(ModelFileError, match=r"both .* 3 by 10 by 32, .* 3 by 11 by 32"):
+            store.experts("both", 3, (6, 5), 32)
+        with pytest.raises(ModelFileError, match=r"biases .* 3 by 6, .* 2 by 6"):
+            store.biases("biases", 2, 6)
+
+
 def test_a_file_that_shrank_after_it_was_indexed_is_named_with_the_tensor(
     index: TensorIndex, open_store: Callable[..., WeightStore]
 ) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.oracle import CLASSES
 from engine import models
 from engine.errors import MillstreamError, ModelFileError, SettingsError, UnsupportedModelError
 from engine.formats.gguf import read
@@ -111,9 +112,9 @@ def config(changes: Mapping[str, object], architecture: str = "qwen3") -> Config
     return Config.read(Metadata(named(architecture, LEAST | dict(changes))), architecture)
 
 
-@pytest.fixture(scope="module", params=ARCHITECTURES)
+@pytest.fixture(scope="module", params=CLASSES)
 def index(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TensorIndex:
-    """The file of a tiny model of each architecture."""
+    """The file of a tiny model of each dense architecture."""
     path = tmp_path_factory.mktemp("tiny") / "tiny.gguf"
     write_gguf(path, tiny(request.param))
     return read(path)

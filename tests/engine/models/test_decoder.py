@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine import models
+from bench.oracle import CLASSES
 from engine.kernels.ops import Ops
 from engine.kernels.plain import PlainOps
 from tests.tiny import CONTEXT, load_model, tiny, write_gguf
@@ -46,7 +46,7 @@ class Recorder:
         return id(argument)
 
 
-@pytest.mark.parametrize("architecture", sorted(models.ARCHITECTURES))
+@pytest.mark.parametrize("architecture", CLASSES)
 @pytest.mark.parametrize("n", [1, 5])
 def test_a_pass_is_the_same_operations_whatever_the_tokens_and_the_position(
     architecture: str, n: int, tmp_path: Path

@@ -1,0 +1,26 @@
+/* Strips of weight rows against activation rows, whatever the encoding (CONTRACT.md, sections 5 and 6). */
+#ifndef MILLSTREAM_LINEAR_H
+#define MILLSTREAM_LINEAR_H
+
+#include "millstream.h"
+#include "quantise.h"
+
+/* Weight rows of a strip against fewer than TILE_FROM activation rows, and against more of them. */
+enum { STRIP = 8 };
+#if defined(__AVX512VNNI__)
+enum { TILE = 16 };
+#else
+enum { TILE = 8 };
+#endif
+
+/* The form of bytes that strips against fewer than TILE_FROM rows read. */
+activation_bytes strip_bytes(int64_t encoding);
+
+/* Bytes of scratch for a strip of so many columns. */
+int64_t strip_scratch(int64_t columns);
+
+/* Weight rows `first` … against n activation rows, x as it is or, for packed encodings, a: → out[n][STRIP or TILE]. Elements past the
+ * last weight row are not to be used. */
+void strip_dot(const ms_weight *w, int64_t first, const float *x, activations a, int64_t n, char *scratch, float *out);
+
+#endif
