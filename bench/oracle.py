@@ -24,6 +24,8 @@ from transformers import (
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3_5ForCausalLM,
+    Qwen3_5MoeForCausalLM,
+    Qwen3_5MoeTextConfig,
     Qwen3_5TextConfig,
     Qwen3Config,
     Qwen3ForCausalLM,
@@ -43,6 +45,7 @@ CLASSES: dict[str, tuple[type[PreTrainedConfig], type[PreTrainedModel]]] = {
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM),
     "qwen35": (Qwen3_5TextConfig, Qwen3_5ForCausalLM),
+    "qwen35moe": (Qwen3_5MoeTextConfig, Qwen3_5MoeForCausalLM),
     "smollm3": (SmolLM3Config, SmolLM3ForCausalLM),
 }
 """By the architecture that a file names."""
@@ -91,7 +94,7 @@ def gguf_name(name: str, config: PreTrainedConfig) -> str:
     if not name.startswith(LAYERS):
         return names[name]
     layer, _, rest = name.removeprefix(LAYERS).partition(".")
-    if rest in hybrid.PARAMETERS:
+    if rest in hybrid.PARAMETERS and architecture_of(config) in hybrid.HYBRID:
         return f"blk.{layer}.{hybrid.PARAMETERS[rest]}"
     module, _, kind = rest.rpartition(".")
     return f"blk.{layer}.{names[module]}.{kind}"
@@ -144,8 +147,8 @@ def transformers_model(index: TensorIndex) -> PreTrainedModel:
     model = make_model(config).eval()
     with torch.no_grad():
         for name, values in model.named_parameters():
-            stored = decode(index, gguf_name(name, config))
-            stored = stored.reshape(values.shape) if values.ndim < 3 else stored
+            tensor = gguf_name(name, config)
+            stored = decode(index, tensor).reshape(index.tensors[tensor].shape)
             values.copy_(torch.tensor(to_transformers(name, stored, config)))
         if "rope_freqs.weight" in index.tensors:
             model.model.rotary_emb.inv_freq /= torch.tensor(decode(index, "rope_freqs.weight")[0])
@@ -159,7 +162,7 @@ def _configuration(index: TensorIndex, architecture: str) -> dict[str, Any]:
     given = {
         "vocab_size": index.tensors["token_embd.weight"].shape[0],
         "hidden_size": hidden_size,
-        "intermediate_size": meta["feed_forward_length"],
+        "intermediate_size": meta.get("feed_forward_length"),
         "num_hidden_layers": meta["block_count"],
         "num_attention_heads": n_heads,
         "num_key_value_heads": meta.get("attention.head_count_kv", n_heads),

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from engine.errors import SettingsError, UnsupportedModelError
-from engine.models import gemma2, gemma3, gpt_oss, llama, phi3, qwen2, qwen3, qwen3moe, qwen35, smollm3
+from engine.models import gemma2, gemma3, gpt_oss, llama, phi3, qwen2, qwen3, qwen3moe, qwen35, qwen35moe, smollm3
 from engine.models.metadata import Metadata
 from engine.models.model import Model, WeightLoader
 
@@ -25,6 +25,7 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = MappingProxyType(
         "qwen2": qwen2.build,
         "qwen3": qwen3.build,
         "qwen35": qwen35.build,
+        "qwen35moe": qwen35moe.build,
         "qwen3moe": qwen3moe.build,
         "smollm3": smollm3.build,
     }

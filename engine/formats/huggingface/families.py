@@ -119,6 +119,12 @@ _QWEN3_MOE: Final = {
     "mlp.experts.gate_up_proj": "ffn_gate_up_exps",
     "mlp.experts.down_proj": "ffn_down_exps",
 }
+_SHARED_EXPERT: Final = {
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_expert.down_proj": "ffn_down_shexp",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+}
 _HYBRID: Final = Family(
     "qwen35",
     _BLOCK | _HEAD_NORMS | hybrid.MODULES,
@@ -128,6 +134,24 @@ _HYBRID: Final = Family(
     arranged=hybrid.arranged,
     partial=True,
 )
+
+_HYBRID_MOE: Final = replace(
+    _HYBRID,
+    architecture="qwen35moe",
+    modules=_BLOCK | _HEAD_NORMS | hybrid.MODULES | _QWEN3_MOE | _SHARED_EXPERT,
+    mixture=_EXPERTS
+    | {
+        "expert_feed_forward_length": ("moe_intermediate_size",),
+        "expert_shared_feed_forward_length": ("shared_expert_intermediate_size",),
+    },
+)
+
+
+def _text_part(family: Family) -> Family:
+    """The same family where the model sees as well."""
+    others = (*family.others, "model.visual.")
+    return replace(family, nested="text_config", inner="language_model.", others=others)
+
 
 FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
     {
@@ -142,9 +166,9 @@ FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
             mixture=_EXPERTS | {"expert_feed_forward_length": ("moe_intermediate_size",)},
         ),
         "Qwen3_5ForCausalLM": _HYBRID,
-        "Qwen3_5ForConditionalGeneration": replace(
-            _HYBRID, nested="text_config", inner="language_model.", others=(*_HYBRID.others, "model.visual.")
-        ),
+        "Qwen3_5ForConditionalGeneration": _text_part(_HYBRID),
+        "Qwen3_5MoeForCausalLM": _HYBRID_MOE,
+        "Qwen3_5MoeForConditionalGeneration": _text_part(_HYBRID_MOE),
         "SmolLM3ForCausalLM": Family("smollm3", _BLOCK, _SPLIT, tied=True, still=4),
     }
 )

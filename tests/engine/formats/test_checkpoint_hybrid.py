@@ -79,6 +79,18 @@ def test_half_precision_agrees_with_transformers(encoding: str, dtype: torch.dty
     assert_near(logits(index), transformers_logits(model))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_mixtures_give_the_bits_of_the_same_weights_in_gguf(dtype: torch.dtype, folder: Path) -> None:
+    model = tiny("qwen35moe", **ENDS)
+    write_checkpoint(folder / "checkpoint", model, dtype=dtype, shard="60KB")
+    change(folder / "checkpoint" / "config.json", intermediate_size=...)  # no key of this family
+    ours = logits(open_index(folder / "checkpoint"))
+    assert_near(ours, transformers_logits(model))
+    if dtype == torch.float32:
+        write_gguf(folder / "tiny.gguf", model)
+        assert np.array_equal(ours.view(np.uint32), logits(open_index(folder / "tiny.gguf")).view(np.uint32))
+
+
 @pytest.mark.parametrize("piece", [1, 100, 1000])
 def test_heads_come_into_their_order_however_much_is_read_at_once(
     piece: int, folder: Path, monkeypatch: pytest.MonkeyPatch
