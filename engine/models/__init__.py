@@ -22,6 +22,7 @@ from engine.models import (
     qwen3moe,
     qwen3vl,
     qwen35,
+    qwen35moe,
     smollm3,
 )
 from engine.models.metadata import Metadata
@@ -45,6 +46,7 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = MappingProxyType(
         "qwen3": qwen3.build,
         "qwen3moe": qwen3moe.build,
         "qwen35": qwen35.build,
+        "qwen35moe": qwen35moe.build,
         "qwen3vl": qwen3vl.build,
         "smollm3": smollm3.build,
     }
