@@ -25,10 +25,10 @@ from tests.tiny import CONTEXT, load_model
 PEER = "MILLSTREAM_PEER_PYTHON"
 ENCODINGS = {"bitnet": ("F32", "TQ2_0")}
 """Of files, where they are not F32 and Q8_0."""
-PACKED = {"qwen35": 0.15}
+PACKED = {"qwen35": 0.15, "qwen35moe": 0.15}
 """The largest error for packed weights, as a share of the largest logit, where it is not 0.1: llama.cpp rounds their
 input to int8, by blocks of 32 or 256. A recurrent state gathers such errors."""
-MIXTURES = ("deepseek v2", "deepseek v3", "gemma4 experts", "gpt-oss", "mixtral", "qwen3moe")
+MIXTURES = ("deepseek v2", "deepseek v3", "gemma4 experts", "gpt-oss", "mixtral", "qwen35moe", "qwen3moe")
 """Families in which such an error now and then sends a token, whose experts' scores nearly tie, to another expert."""
 ELSEWHERE = 0.2
 """The share of tokens that may go there."""
@@ -52,6 +52,7 @@ NEEDED: dict[str, dict[str, object]] = {
     "gemma4": {"final_logit_softcapping": 30.0},
     "gemma4 experts": {"final_logit_softcapping": 30.0},
     "qwen35": {"head_dim": 32},
+    "qwen35moe": {"head_dim": 32},
     # `ggml_mrope_cache_init` lets pairs that no section covers turn by a fourth position, which is 0 in text; in
     # Transformers they turn by time, and so they do here. Of Qwen3-VL's 64 pairs these are 61 and 62, the slowest.
     "qwen3vl": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [3, 3, 2]}},

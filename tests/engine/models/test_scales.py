@@ -24,7 +24,7 @@ from tests.engine.models.families import FAMILIES
 from tests.engine.models.judge import TOKENS
 from tests.tiny import load_model, tiny, write_gguf
 
-MATRICES = re.compile(r"blk\.\d+\.(?!ssm_conv1d).*\.weight|output\.weight")
+MATRICES = re.compile(r"blk\.\d+\.(?!ssm_conv1d|ffn_gate_inp_shexp).*\.weight|output\.weight")
 
 
 def rewrite(source: Path, target: Path, scale: float) -> None:
@@ -37,7 +37,7 @@ def rewrite(source: Path, target: Path, scale: float) -> None:
             writer.add_key_value(key, field.contents(), field.types[0])
     for tensor in reader.tensors:
         data = np.array(tensor.data)
-        if "_exps.weight" in tensor.name:
+        if tensor.name.endswith("_exps.weight") and "gate_up" not in tensor.name:
             powers = 2.0 ** (np.arange(len(data)) % 3)
             for name in ("scale", "input_scale"):
                 writer.add_tensor(tensor.name.replace("weight", name), (scale * powers).astype(np.float32))
