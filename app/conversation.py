@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QPoint, QRect, QSize, Qt, Signal
+from collections.abc import Sequence
+
+from PySide6.QtCore import QPoint, QRect, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QFrame, QScrollArea, QToolButton, QVBoxLayout, QWidget
 
+from app.attachment import Attachment
 from app.icons import icon
 from app.look import Look, centred
 from app.message_view import MessageView
@@ -67,15 +70,18 @@ class Conversation(QScrollArea):
     def following(self) -> bool:
         return self._following
 
-    def add_exchange(self, prompt: str, author: str) -> ReplyView:
+    def add_exchange(self, prompt: str, author: str, pictures: Sequence[Attachment] = ()) -> ReplyView:
         """Show what was asked, and an empty reply that is to come."""
         if self.reply is not None:
             self.reply.give_up()
         asked = MessageView("user", self.tr("You"), self._look)
         asked.set_text(prompt)
+        if pictures:
+            asked.set_pictures(pictures)
         reply = ReplyView(author, self._look)
         reply.retry.connect(self.retry)
         reply.new_chat.connect(self.new_chat)
+        reply.thoughts.unfolding.connect(self._let_go)
         for view in (asked, reply):
             view.caret_moved.connect(self._keep_in_view)
             self._views.append(view)
@@ -88,7 +94,7 @@ class Conversation(QScrollArea):
         """Tab goes through the newest turns as they are read."""
         before: QWidget = self._views[-3].copy_button if len(self._views) > 2 else self
         for view in self._views[-2:]:
-            for after in (view.body, view.more_button, view.copy_button):
+            for after in view.stops:
                 QWidget.setTabOrder(before, after)
                 before = after
 
@@ -133,6 +139,13 @@ class Conversation(QScrollArea):
     def _on_range(self, _low: int, high: int) -> None:
         if self._following:
             self.verticalScrollBar().setValue(high)
+        else:
+            self._on_scroll(self.verticalScrollBar().value())
+
+    def _let_go(self) -> None:
+        """What unfolds is read from its beginning."""
+        self._following = False
+        QTimer.singleShot(0, self, lambda: self._on_scroll(self.verticalScrollBar().value()))
 
     def _on_scroll(self, value: int) -> None:
         self._following = value >= self.verticalScrollBar().maximum()

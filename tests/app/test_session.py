@@ -71,6 +71,6 @@ def test_an_event_of_a_conversation_that_was_cleared_finds_no_exchange() -> None
 def test_a_withdrawn_question_can_be_asked_again() -> None:
     session = Session()
     session.ask("Hello").fail("No.")
-    assert session.withdraw() == "Hello"
+    assert session.withdraw().prompt == "Hello"
     session.ask("Hello")
     assert session.messages() == (Message("user", "Hello"),)
