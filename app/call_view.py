@@ -57,6 +57,11 @@ def _readable(arguments: str) -> str:
     except (ValueError, RecursionError):
         given = None
     if isinstance(given, dict):
-        values = ((name, v if isinstance(v, str) else json.dumps(v, ensure_ascii=False)) for name, v in given.items())
-        arguments = "\n".join(f"{name}: {value}" for name, value in values)
+        arguments = "\n".join(f"{name}:{_value(value)}" for name, value in given.items())
     return arguments if len(arguments) <= LONGEST else f"{arguments[:LONGEST]}…"
+
+
+def _value(value: object) -> str:
+    """Text of several lines begins on a line of its own."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return f"\n{text}" if "\n" in text else f" {text}"

@@ -15,6 +15,9 @@ from app.message_view import MessageView
 from app.reply_view import ReplyView
 from app.stylesheet import COLUMN
 
+LAID_OUT_MS = 50
+"""After so long what has unfolded has its place."""
+
 
 class Conversation(QScrollArea):
     """Any scroll upwards lets go of the newest text, and a button appears that leads back to it."""
@@ -56,6 +59,8 @@ class Conversation(QScrollArea):
         self.apply_look(look)
 
         bar = self.verticalScrollBar()
+        self._unfolded = QTimer(self, singleShot=True, interval=LAID_OUT_MS)
+        self._unfolded.timeout.connect(lambda: self._on_scroll(bar.value()))
         bar.setSingleStep(24)
         bar.rangeChanged.connect(self._on_range)
         bar.valueChanged.connect(self._on_scroll)
@@ -145,7 +150,7 @@ class Conversation(QScrollArea):
     def _let_go(self) -> None:
         """What unfolds is read from its beginning."""
         self._following = False
-        QTimer.singleShot(0, self, lambda: self._on_scroll(self.verticalScrollBar().value()))
+        self._unfolded.start()
 
     def _on_scroll(self, value: int) -> None:
         self._following = value >= self.verticalScrollBar().maximum()

@@ -14,7 +14,7 @@ from app.flow import Flow
 from app.icons import icon
 from app.look import Look, label
 from app.text_pane import TextPane
-from app.thumbnail import Thumbnail
+from app.thumbnail import ALONE, BESIDE_OTHERS, Thumbnail
 
 COPIED_SHOWN_MS = 1500
 SHOWN_AT_FIRST = 4000
@@ -90,10 +90,11 @@ class MessageView(QFrame):
 
     def set_pictures(self, pictures: Sequence[Attachment]) -> None:
         """Show pictures above the text, which may be none."""
+        most = ALONE if len(pictures) == 1 else BESIDE_OTHERS
         row = QWidget()
         flow = Flow(row, 8)
         flow.setContentsMargins(1, 0, 0, 4)
-        self._pictures = [Thumbnail(self._look, picture) for picture in pictures]
+        self._pictures = [Thumbnail(self._look, picture, most=most) for picture in pictures]
         for thumbnail in self._pictures:
             flow.addWidget(thumbnail)
         self.lines.insertWidget(self.lines.indexOf(self.body), row)

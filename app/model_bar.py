@@ -65,10 +65,10 @@ class ModelBar(QFrame):
         row.setSpacing(16)
         row.addWidget(self.new_chat_button)
         named = QHBoxLayout()
-        named.setSpacing(4)
+        named.setSpacing(8)
         named.addWidget(self._name)
-        named.addWidget(self.models_button)
         named.addWidget(self._eye)
+        named.addWidget(self.models_button)
         row.addLayout(named)
         row.addWidget(self._fit)
         row.addStretch(1)
@@ -138,7 +138,7 @@ class ModelBar(QFrame):
         row = self.layout()
         margins = row.contentsMargins()
         fixed = self.new_chat_button.sizeHint().width() + self._name.minimumSizeHint().width()
-        fixed += 4 + self.models_button.sizeHint().width() + (0 if self._eye.isHidden() else 4 + self._eye.width())
+        fixed += 8 + self.models_button.sizeHint().width() + (0 if self._eye.isHidden() else 8 + self._eye.width())
         room = self.width() - margins.left() - margins.right() - fixed - row.spacing()
         if self.width() < NARROW:
             # The name is worth more than the gauges after the first.

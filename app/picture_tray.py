@@ -7,22 +7,27 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from PySide6.QtCore import QObject, Signal
-from PySide6.QtGui import QImage
-from PySide6.QtWidgets import QWidget
+from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtGui import QImage, QResizeEvent
+from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
 
 from app.attachment import Attachment, attach
 from app.flow import Flow
 from app.incoming import Source, as_png
 from app.look import Look
-from app.thumbnail import Thumbnail
+from app.thumbnail import SQUARE, Thumbnail
 from engine.errors import MillstreamError
+
+GAP = 8
 
 log = logging.getLogger(__name__)
 
 
-class PictureTray(QWidget):
-    """A square for each picture, in the order in which they came, from the moment they came; hidden while empty."""
+class PictureTray(QScrollArea):
+    """A square for each picture, in the order in which they came, from the moment they came; hidden while empty.
+
+    More than two rows are scrolled.
+    """
 
     changed = Signal()
     refused = Signal(str)
@@ -32,8 +37,15 @@ class PictureTray(QWidget):
         super().__init__()
         self._look = look
         self._squares: list[Thumbnail] = []
-        self._flow = Flow(self, 8)
-        self._flow.setContentsMargins(0, 8, 0, 4)
+        self.setObjectName("tray")
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setWidgetResizable(True)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        page = QWidget()
+        self._flow = Flow(page, GAP)
+        self._flow.setContentsMargins(0, GAP, 0, GAP // 2)
+        self.setWidget(page)
         self._reader = PictureReader()
         self._reader.done.connect(self._on_read)
         self.hide()
@@ -96,8 +108,15 @@ class PictureTray(QWidget):
 
     def _refresh(self) -> None:
         self.setVisible(bool(self._squares))
-        self.updateGeometry()
+        self._fit_height()
         self.changed.emit()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit_height()
+
+    def _fit_height(self) -> None:
+        self.setFixedHeight(min(self._flow.heightForWidth(self.width()), 2 * (SQUARE + GAP) + GAP // 2))
 
 
 class PictureReader(QObject):

@@ -55,6 +55,9 @@ class ReplyView(MessageView):
         self.copy_button.setEnabled(False)
         self.body.hide()
         self.lines.insertWidget(self.lines.indexOf(self.body), self.thoughts)
+        self._called = QVBoxLayout()
+        self._called.setSpacing(8)
+        self.lines.addLayout(self._called)
         for line in (self.activity, self._status):
             self.lines.addWidget(line)
 
@@ -95,9 +98,11 @@ class ReplyView(MessageView):
         self.show_pending()
         self._hide_activity()
         self.thoughts.end()
+        if not self.calls:
+            self._called.setContentsMargins(0, 4, 0, 4)
         view = CallView(call, self._look)
         view.body.caret_moved.connect(lambda caret: self.caret_moved.emit(view.body, caret))
-        self.lines.insertWidget(self.lines.indexOf(self.activity), view)
+        self._called.addWidget(view)
         QWidget.setTabOrder(self.calls[-1].body if self.calls else self.body, view.body)
         self.calls.append(view)
 

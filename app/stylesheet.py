@@ -87,6 +87,7 @@ QFrame#notice { background: $raised; border: 1px solid $bad; border-radius: ${co
 
 QFrame#composer { background: $raised; border: 1px solid $border; border-radius: ${corner}px; }
 QFrame#composer[focused="true"] { border-color: $accent; }
+QScrollArea#tray, QScrollArea#tray > QWidget > QWidget { background: transparent; border: none; }
 QPlainTextEdit#draft {
     background: transparent; color: $text; border: none; placeholder-text-color: $muted;
     selection-background-color: $accent; selection-color: $on_accent;

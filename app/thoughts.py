@@ -44,7 +44,7 @@ class Thoughts(QWidget):
         inside.setContentsMargins(12, 0, 0, 0)
         inside.addWidget(self.pane)
         lines = QVBoxLayout(self)
-        lines.setContentsMargins(0, 0, 0, 4)
+        lines.setContentsMargins(0, 0, 0, 8)
         lines.setSpacing(8)
         lines.addWidget(self.header, 0, Qt.AlignmentFlag.AlignLeft)
         lines.addWidget(self._aside)

@@ -13,7 +13,9 @@ from app.stylesheet import CORNER
 from engine.units import human_bytes
 
 SQUARE = 64
-LARGEST = QSize(240, 180)
+ALONE = QSize(240, 180)
+BESIDE_OTHERS = QSize(200, 112)
+"""The most that a picture takes."""
 SMALLEST = 32
 
 
@@ -25,8 +27,11 @@ class Thumbnail(QWidget):
 
     removed = Signal()
 
-    def __init__(self, look: Look, attachment: Attachment | None = None, *, removable: bool = False) -> None:
+    def __init__(
+        self, look: Look, attachment: Attachment | None = None, *, most: QSize = ALONE, removable: bool = False
+    ) -> None:
         super().__init__()
+        self._most = most
         self._look = look
         self._image = QImage()
         self._drawn = QImage()
@@ -59,8 +64,8 @@ class Thumbnail(QWidget):
             self.remove_button.setAccessibleName(self.tr("Remove {name}").format(name=name))
         else:
             shape = QSize(attachment.width, attachment.height)
-            if shape.width() > LARGEST.width() or shape.height() > LARGEST.height():
-                shape = shape.scaled(LARGEST, Qt.AspectRatioMode.KeepAspectRatio)
+            if shape.boundedTo(self._most) != shape:
+                shape = shape.scaled(self._most, Qt.AspectRatioMode.KeepAspectRatio)
             self.setFixedSize(shape.expandedTo(QSize(SMALLEST, SMALLEST)))
         self.update()
 

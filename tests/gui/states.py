@@ -222,6 +222,17 @@ def refused(window) -> None:
     pump(0.3)
 
 
+def another_model(window) -> None:
+    finished(window)
+    window.chat.open("wait")
+    pump()
+
+
+def other_model_failed(window) -> None:
+    another_model(window)
+    say(window, LoadFailed("mill.gguf has only 4 bytes. Download it again."))
+
+
 def smallest_composing(window) -> None:
     window.resize(window.minimumSize())
     seeing(window)
@@ -365,3 +376,5 @@ def states() -> Iterator[tuple[str, Callable[[Window], None]]]:
     yield "27-blind", blind
     yield "28-refused", refused
     yield "29-smallest-composing", smallest_composing
+    yield "30-another-model", another_model
+    yield "31-other-model-failed", other_model_failed
