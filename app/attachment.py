@@ -24,19 +24,14 @@ class Attachment:
 
 
 def attach(source: Path | bytes, name: str = "") -> Attachment:
-    """Read a picture whole, as the engine will: what it refuses is refused here. `name` is what bytes are called.
+    """Read a picture to its end, as the engine will: what it refuses is refused here. `name` is what bytes are called.
 
     Takes a second for a large photograph, so never in the window's thread. Raises ImageError.
     """
-    from PIL import Image as pil
-
-    from engine.vision.images import open_image, read
+    from engine.vision import images
 
     if isinstance(source, Path):
-        name, source = source.name, read(source)
-    pixels = open_image(source, name=name)
-    height, width = pixels.shape[:2]
-    small = pil.fromarray(pixels)
-    del pixels
-    small.thumbnail((PREVIEW_SIDE, PREVIEW_SIDE))
-    return Attachment(Image(source, name), width, height, small.width, small.height, small.tobytes())
+        name, source = source.name, images.read(source)
+    small, (width, height) = images.preview(source, PREVIEW_SIDE, name=name)
+    preview_height, preview_width = small.shape[:2]
+    return Attachment(Image(source, name), width, height, preview_width, preview_height, small.tobytes())

@@ -15,7 +15,8 @@ _ENCODED = ("image/png", "image/jpeg", "image/webp")
 
 def carries_pictures(data: QMimeData) -> bool:
     """Whether it is files, or a picture. Text that is also drawn as one, as from a spreadsheet, stays text."""
-    return bool(_files(data)) or (data.hasImage() and not data.hasFormat("text/plain"))
+    drawn = data.hasImage() or any(map(data.hasFormat, _ENCODED))
+    return bool(_files(data)) or (drawn and not data.hasFormat("text/plain"))
 
 
 def pictures_in(data: QMimeData) -> list[Source]:

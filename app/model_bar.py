@@ -105,6 +105,11 @@ class ModelBar(QFrame):
         )
         self._show_memory()
 
+    @property
+    def sees(self) -> bool:
+        """Whether the model is shown as one that sees pictures."""
+        return not self._eye.isHidden()
+
     def begin_reply(self) -> None:
         self._rate = Rate()
 
