@@ -54,8 +54,7 @@ class ModelBar(QFrame):
         self.models_button.setToolTip(self.tr("Open another model"))
         self.models_button.setAccessibleName(self.tr("Open another model"))
         self._eye = Picture("eye", 16)
-        self._eye.setToolTip(self.tr("This model sees pictures"))
-        self._eye.setAccessibleName(self._eye.toolTip())
+        self._eye.setAccessibleName(self.tr("This model sees pictures"))
         self._fit = label(level="small", tone="muted")
         self._speed = label(level="small", tone="muted")
         self._memory = label(level="small", tone="muted")
@@ -91,6 +90,11 @@ class ModelBar(QFrame):
         self._name.setText(" · ".join(part for part in (display_name(info), main_encoding(info)) if part))
         self._name.setToolTip(f"{info.name}\n{info.path}")
         self._eye.setVisible(bool(info.vision))
+        self._eye.setToolTip(
+            self.tr("This model sees pictures. The first one takes {size} more memory, for the vision tower.").format(
+                size=human_bytes(info.vision_bytes)
+            )
+        )
         set_property(self._name, "tone", "")
         tight = loaded.free_bytes < TIGHT * loaded.machine_bytes
         self._fit.setText(self.tr("memory is tight") if tight else self.tr("fits memory"))

@@ -83,12 +83,12 @@ class Window(QMainWindow):
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         if self.composer.takes(event.mimeData()):
-            event.acceptProposedAction()
+            _take_a_copy(event)
 
     def dropEvent(self, event: QDropEvent) -> None:
         """Pictures may be dropped anywhere."""
         self.composer.take(event.mimeData())
-        event.acceptProposedAction()
+        _take_a_copy(event)
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
@@ -103,6 +103,12 @@ class Window(QMainWindow):
     def _apply_look(self, look: Look) -> None:
         for part in (self.model_bar, self.conversation, self.composer):
             part.apply_look(look)
+
+
+def _take_a_copy(event: QDropEvent) -> None:
+    """Whatever was proposed: a file manager deletes what has been moved."""
+    event.setDropAction(Qt.DropAction.CopyAction)
+    event.accept()
 
 
 def open_window(model: str | None = None) -> int:

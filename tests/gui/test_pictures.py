@@ -217,11 +217,12 @@ def test_a_picture_may_be_dropped_anywhere_in_the_window(make_window: MakeWindow
     window = make_window(load_silent)
     ready(window, qtbot, "seeing")
     data = files(mill)
-    at, action = QPointF(300, 200), Qt.DropAction.CopyAction
+    at, action = QPointF(300, 200), Qt.DropAction.MoveAction | Qt.DropAction.CopyAction
     keys = Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
     enter = QDragEnterEvent(at.toPoint(), action, data, *keys)
     QApplication.sendEvent(window, enter)
     assert enter.isAccepted()
+    assert enter.dropAction() == Qt.DropAction.CopyAction, "or the file manager deletes it"
     QApplication.sendEvent(window, QDropEvent(at, action, data, *keys))
     wait_until_read(window.composer, qtbot)
     assert len(window.composer.pictures.attachments) == 1
@@ -248,6 +249,24 @@ def test_the_picture_stands_above_the_text_of_the_persons_message(
     assert thumbnail.size().boundedTo(ALONE) == thumbnail.size()
     middle = thumbnail.grab().toImage()
     assert middle.pixelColor(middle.rect().center()) == QColor("red")
+
+
+@pytest.mark.parametrize("width", [420, 640, 1400])
+def test_no_picture_sticks_out_at_any_width(make_window: MakeWindow, qtbot: QtBot, width: int) -> None:
+    window = make_window(load_silent)
+    ready(window, qtbot, "seeing")
+    for sizes in (((5000, 20),), ((900, 600), (20, 5000), (3, 3), (300, 300), (600, 500))):
+        window.composer.pictures.add(png(width=w, height=h) for w, h in sizes)
+        wait_until_read(window.composer, qtbot)
+        if window.chat.state == "ready":
+            window.composer.send_button.click()
+    window.resize(width, 600)
+    qtbot.wait(50)
+    thumbnails = [thumbnail for thumbnail in window.findChildren(Thumbnail) if thumbnail.isVisible()]
+    assert len(thumbnails) == 6
+    for thumbnail in thumbnails:
+        left = thumbnail.mapTo(window, thumbnail.rect().topLeft()).x()
+        assert left >= 0 and left + thumbnail.width() <= window.width() == width
 
 
 def test_a_model_that_cannot_see_says_so_before_anything_is_sent_and_nothing_is_lost(
