@@ -36,6 +36,7 @@ def render(folder: Path, parts: Sequence[str], scale: str) -> int:
     from app.bridge import Bridge
     from app.look import Appearance
     from app.window import Window
+    from tests.gui.picture_states import picture_states
     from tests.gui.silent_engine import load_silent
     from tests.gui.states import settle, states
 
@@ -45,7 +46,7 @@ def render(folder: Path, parts: Sequence[str], scale: str) -> int:
         for dark in (False, True):
             scheme = Qt.ColorScheme.Dark if dark else Qt.ColorScheme.Light
             application.styleHints().colorSchemeChanged.emit(scheme)
-            for name, arrange in states():
+            for name, arrange in (*states(), *picture_states()):
                 if parts and not any(part in name for part in parts):
                     continue
                 window = Window(Bridge(load_silent), appearance, open_settings(Path(home) / "window.ini"))

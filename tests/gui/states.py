@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Callable, Iterator
 
-from PIL import Image as pillow
-from PIL import ImageDraw
 from PySide6.QtWidgets import QApplication
 
-from app.attachment import Attachment, attach
 from app.requests import Answer, AnswerFailed, Fetching, LoadCancelled, LoadFailed, Loading
 from app.window import Window
 from engine.types import Event, Finished, PrefillProgress, Reasoning, Text, Timings, ToolCall, Usage
@@ -148,80 +144,6 @@ def calls(window) -> None:
     end(window)
 
 
-def drawn(width: int, height: int, name: str, sky: str = "#a9c7dc") -> Attachment:
-    """A landscape of a kind."""
-    picture = pillow.new("RGB", (width, height), sky)
-    pen = ImageDraw.Draw(picture)
-    pen.ellipse((width * 0.7, height * 0.1, width * 0.85, height * 0.1 + width * 0.15), fill="#f2d16b")
-    pen.polygon([(0, height), (width * 0.35, height * 0.35), (width * 0.75, height)], fill="#5d7f63")
-    pen.polygon([(width * 0.4, height), (width * 0.75, height * 0.5), (width, height)], fill="#7fa07a")
-    file = io.BytesIO()
-    picture.save(file, "PNG")
-    return attach(file.getvalue(), name)
-
-
-def add(window: Window, *attachments: Attachment) -> None:
-    window.composer.pictures.add(attachment.image.data for attachment in attachments)
-    while window.composer.pictures.reading:
-        pump(0.01)
-
-
-THREE = (
-    drawn(1200, 800, "mill.jpg"),
-    drawn(600, 1000, "wheel.png", "#e3c9b0"),
-    drawn(40, 30, "icon.png"),
-)
-
-
-def seeing(window: Window) -> None:
-    window.chat.load("seeing")
-    pump(0.2)
-
-
-def composing(window) -> None:
-    seeing(window)
-    add(window, *THREE)
-    window.composer.draft.setPlainText("What do these have in common?")
-
-
-def reading(window) -> None:
-    seeing(window)
-    add(window, THREE[0])
-    window.composer.pictures.add([THREE[1].image.data])
-
-
-def picture_asked(window) -> None:
-    seeing(window)
-    window.chat.send("What is in this picture?", THREE[:1])
-    event(window, Text("A mountain under a wide sky, and the sun beside it."))
-    pump()
-    end(window, tokens=14)
-    window.chat.send("And these?", THREE * 2)
-    event(window, Text("More of the same."))
-    pump()
-    end(window, tokens=5)
-
-
-def only_a_picture(window) -> None:
-    seeing(window)
-    window.chat.send("", THREE[:1])
-    event(window, Text("A mountain."))
-    pump()
-    end(window, tokens=4)
-
-
-def blind(window) -> None:
-    ready(window)
-    add(window, THREE[0])
-    window.composer.draft.setPlainText("What is in this picture?")
-
-
-def refused(window) -> None:
-    seeing(window)
-    window.composer.pictures.add([b"PK" * 200])
-    pump(0.3)
-
-
 def another_model(window) -> None:
     finished(window)
     window.chat.open("wait")
@@ -231,14 +153,6 @@ def another_model(window) -> None:
 def other_model_failed(window) -> None:
     another_model(window)
     say(window, LoadFailed("mill.gguf has only 4 bytes. Download it again."))
-
-
-def smallest_composing(window) -> None:
-    window.resize(window.minimumSize())
-    seeing(window)
-    add(window, *THREE * 3)
-    window.composer.pictures.add([b"PK" * 200])
-    pump(0.3)
 
 
 def streaming(window) -> None:
@@ -369,12 +283,5 @@ def states() -> Iterator[tuple[str, Callable[[Window], None]]]:
     yield "20-smallest-finished", smallest_finished
     yield "21-huge-question", huge_question
     yield "22-early-enter", early_enter
-    yield "23-composing", composing
-    yield "24-reading", reading
-    yield "25-picture-asked", picture_asked
-    yield "26-only-a-picture", only_a_picture
-    yield "27-blind", blind
-    yield "28-refused", refused
-    yield "29-smallest-composing", smallest_composing
-    yield "30-another-model", another_model
-    yield "31-other-model-failed", other_model_failed
+    yield "23-another-model", another_model
+    yield "24-other-model-failed", other_model_failed
