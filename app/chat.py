@@ -81,6 +81,7 @@ class Chat(QObject):
         self._model_bar.show_no_model(self.tr("Loading…"))
         self._start.show_loading()
         self._pages.setCurrentWidget(self._start)
+        self._composer.show_context(0, 0)
         self._look_for_obstacles()
         self._set_state("loading")
         self._bridge.load(model)
@@ -186,7 +187,9 @@ class Chat(QObject):
                 case Finished():
                     exchange.finish(event)
                     reply.finish(*self._ending(event))
-                    self._composer.show_context(*self._context(event))
+                    if self._loaded is not None:
+                        used = event.usage.prompt_tokens + event.usage.completion_tokens
+                        self._composer.show_context(used, self._loaded.context_length)
         if isinstance(event, Finished):
             self._end_answer(event.timings.decode_tok_s)
 
@@ -217,10 +220,6 @@ class Chat(QObject):
             sentence = ""
         name = display_name(self._loaded.info) if self._loaded else ""
         self._composer.set_obstacle(sentence.format(name=name))
-
-    def _context(self, finished: Finished) -> tuple[int, int]:
-        used = finished.usage.prompt_tokens + finished.usage.completion_tokens
-        return used, self._loaded.context_length if self._loaded else 0
 
     def _ending(self, finished: Finished) -> tuple[str, str]:
         """The line below a reply, and its tooltip."""

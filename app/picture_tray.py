@@ -67,8 +67,9 @@ class PictureTray(QScrollArea):
         for source in sources:
             square = Thumbnail(self._look, removable=True)
             square.removed.connect(lambda square=square: self._remove(square))
-            self._squares.append(square)
             self._flow.addWidget(square)
+            QWidget.setTabOrder(self._squares[-1].remove_button if self._squares else self, square.remove_button)
+            self._squares.append(square)
             self._reader.read(square, source)
         self._refresh()
 

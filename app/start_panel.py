@@ -41,7 +41,7 @@ class StartPanel(QScrollArea):
         self.load_button.setProperty("primary", True)
         self.load_button.clicked.connect(self.load)
         self.open_menu = OpenMenu(self)
-        self.open_button = QPushButton(self.tr("Open another model"))
+        self.open_button = QPushButton(self.tr("Open a model from disk"))
         self.open_button.setMenu(self.open_menu)
         self.cancel_button = QPushButton(self.tr("Cancel"))
         self.cancel_button.clicked.connect(self.cancel)

@@ -92,7 +92,7 @@ class Thumbnail(QWidget):
         painter.end()
 
     def _scaled(self) -> QImage:
-        """The picture in the screen's own pixels, never larger than it is."""
+        """The picture in the screen's own pixels; a small one is not made larger."""
         scale = self.devicePixelRatio()
         wanted = QSize(round(self.width() * scale), round(self.height() * scale))
         if self._drawn.isNull() or self._drawn.devicePixelRatio() != scale:

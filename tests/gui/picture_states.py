@@ -53,7 +53,7 @@ def composing(window) -> None:
 def reading(window) -> None:
     seeing(window)
     add(window, THREE[0])
-    window.composer.pictures.add([THREE[1].image.data])
+    window.composer.pictures.add([drawn(6000, 4000, "large.png").image.data])
 
 
 def picture_asked(window) -> None:

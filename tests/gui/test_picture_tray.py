@@ -10,7 +10,7 @@ import pytest
 from PIL import Image as pillow
 from PySide6.QtCore import QMimeData, Qt, QTimer, QUrl
 from PySide6.QtGui import QColor, QGuiApplication, QImage
-from PySide6.QtWidgets import QFileDialog
+from PySide6.QtWidgets import QApplication, QFileDialog
 from pytestqt.qtbot import QtBot
 
 from app.composer import Composer
@@ -111,6 +111,21 @@ def test_pictures_keep_their_order_and_each_can_be_removed(composer: Composer, q
     qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
     composer.send_button.click()
     assert messages == [("", ("one.png", "three.png"))]
+
+
+def test_tab_goes_through_the_pictures_before_the_text(composer: Composer, qtbot: QtBot) -> None:
+    for color in ("red", "blue"):
+        composer.pictures.add([png(color)])
+    wait_until_read(composer, qtbot)
+    first, second = (square.remove_button for square in composer.pictures.squares)
+    composer.activateWindow()
+    qtbot.waitUntil(lambda: first.isVisible() and composer.isActiveWindow())
+    first.setFocus()
+    reached = []
+    for _ in range(5):
+        reached.append(QApplication.focusWidget())
+        qtbot.keyClick(reached[-1], Qt.Key.Key_Tab)
+    assert reached == [first, second, composer.attach_button, composer.draft, composer.send_button]
 
 
 def test_a_message_waits_for_a_picture_that_is_still_being_read(composer: Composer, qtbot: QtBot, mill: Path) -> None:
