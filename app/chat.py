@@ -7,6 +7,7 @@ from typing import Literal
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QStackedWidget
 
+from app.attachment import Attachment
 from app.bridge import Bridge
 from app.composer import Composer
 from app.conversation import Conversation
@@ -25,7 +26,7 @@ from app.requests import (
 )
 from app.session import Exchange, Session
 from app.start_panel import StartPanel
-from engine.types import Event, Finished, PrefillProgress, Reasoning, Settings, Text
+from engine.types import Event, Finished, PrefillProgress, Reasoning, Settings, Text, ToolCall
 
 ChatState = Literal["no model", "fetching", "loading", "failed", "ready", "answering"]
 
@@ -66,6 +67,9 @@ class Chat(QObject):
         start.example.connect(self.send)
         start.load.connect(self.load_again)
         start.cancel.connect(self.cancel_load)
+        start.open_menu.chosen.connect(self.open)
+        model_bar.open_menu.chosen.connect(self.open)
+        composer.pictures_changed.connect(self._look_for_obstacles)
         conversation.retry.connect(self.retry)
         conversation.new_chat.connect(self.new_chat)
         model_bar.new_chat.connect(self.new_chat)
@@ -76,8 +80,16 @@ class Chat(QObject):
         self._loaded = None
         self._model_bar.show_no_model(self.tr("Loading…"))
         self._start.show_loading()
+        self._pages.setCurrentWidget(self._start)
+        self._composer.show_context(0, 0)
+        self._look_for_obstacles()
         self._set_state("loading")
         self._bridge.load(model)
+
+    def open(self, model: str) -> None:
+        """Load another model. The conversation goes on with it, after a reply that is stopped here."""
+        self.stop()
+        self.load(model)
 
     def load_again(self) -> None:
         self.load(self._model)
@@ -86,12 +98,12 @@ class Chat(QObject):
         self._start.show_cancelling()
         self._bridge.cancel()
 
-    def send(self, text: str) -> None:
+    def send(self, text: str, pictures: tuple[Attachment, ...] = ()) -> None:
         """Ask, if there is a model and it is idle."""
         if self.state != "ready" or self._loaded is None:
             return
-        exchange = self.session.ask(text)
-        self._conversation.add_exchange(text, display_name(self._loaded.info))
+        exchange = self.session.ask(text, pictures)
+        self._conversation.add_exchange(text, display_name(self._loaded.info), pictures)
         self._pages.setCurrentWidget(self._conversation)
         self._composer.draft.setFocus()
         self._model_bar.begin_reply()
@@ -107,9 +119,9 @@ class Chat(QObject):
     def retry(self) -> None:
         """Ask the newest question again."""
         if self.state == "ready":
-            prompt = self.session.withdraw()
+            exchange = self.session.withdraw()
             self._conversation.remove_exchange()
-            self.send(prompt)
+            self.send(exchange.prompt, exchange.pictures)
 
     def new_chat(self) -> None:
         self.stop()
@@ -117,6 +129,7 @@ class Chat(QObject):
         self._conversation.clear()
         self._composer.show_context(0, 0)
         self._pages.setCurrentWidget(self._start)
+        self._look_for_obstacles()
         self._composer.draft.setFocus()
 
     def _on_notice(self, notice: Notice) -> None:
@@ -131,6 +144,9 @@ class Chat(QObject):
                 self._loaded = notice
                 self._model_bar.show_model(notice)
                 self._start.show_invitation()
+                if self.session.exchanges:
+                    self._pages.setCurrentWidget(self._conversation)
+                self._look_for_obstacles()
                 self._set_state("ready")
             case LoadCancelled() | Unloaded():
                 self._no_model()
@@ -160,31 +176,50 @@ class Chat(QObject):
                     reply.set_activity(what, event.done, event.total)
                 case Reasoning():
                     exchange.add_reasoning(event.text)
-                    reply.set_activity(self.tr("Thinking…"), 0, 0)
+                    reply.think(event.text)
                     self._model_bar.piece_arrived()
                 case Text():
                     exchange.add_text(event.text)
                     reply.stream(event.text)
                     self._model_bar.piece_arrived()
+                case ToolCall():
+                    reply.add_call(event)
                 case Finished():
                     exchange.finish(event)
                     reply.finish(*self._ending(event))
-                    self._composer.show_context(*self._context(event))
+                    if self._loaded is not None:
+                        used = event.usage.prompt_tokens + event.usage.completion_tokens
+                        self._composer.show_context(used, self._loaded.context_length)
         if isinstance(event, Finished):
-            self._model_bar.end_reply(event.timings.decode_tok_s)
-            self._set_state("ready")
+            self._end_answer(event.timings.decode_tok_s)
 
     def _on_failure(self, exchange: Exchange | None, notice: AnswerFailed) -> None:
         reply = self._conversation.reply
         if exchange is not None and reply is not None:
             exchange.fail(notice.sentence)
             reply.fail(notice.sentence, notice.needs_new_chat)
-        self._model_bar.end_reply(0.0)
-        self._set_state("ready")
+        self._end_answer(0.0)
 
-    def _context(self, finished: Finished) -> tuple[int, int]:
-        used = finished.usage.prompt_tokens + finished.usage.completion_tokens
-        return used, self._loaded.context_length if self._loaded else 0
+    def _end_answer(self, tok_s: float) -> None:
+        if self.state == "answering":  # else another model is on its way already
+            self._model_bar.end_reply(tok_s)
+            self._look_for_obstacles()
+            self._set_state("ready")
+
+    def _look_for_obstacles(self) -> None:
+        """Say that a model cannot see before it is asked to."""
+        if self._loaded is None or self._loaded.info.vision:
+            sentence = ""
+        elif self._composer.pictures.squares:
+            sentence = self.tr("{name} cannot see pictures: open a model that can, or remove what you added.")
+        elif self.session.has_pictures:
+            sentence = self.tr(
+                "{name} cannot see the pictures of this chat: open a model that can, or begin a new chat."
+            )
+        else:
+            sentence = ""
+        name = display_name(self._loaded.info) if self._loaded else ""
+        self._composer.set_obstacle(sentence.format(name=name))
 
     def _ending(self, finished: Finished) -> tuple[str, str]:
         """The line below a reply, and its tooltip."""
@@ -210,4 +245,5 @@ class Chat(QObject):
             self.state = state
             self._composer.set_ready(state in ("ready", "answering"))
             self._composer.set_busy(state == "answering")
+            self._model_bar.models_button.setEnabled(state not in ("loading", "fetching"))
             self.state_changed.emit(state)

@@ -1,46 +1,60 @@
-"""Where a message is written: a field that grows with it, and the button that sends it or stops the reply."""
+"""Where a message is written: its text, its pictures, and the button that sends it or stops the reply."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import ceil
+from pathlib import Path
 
-from PySide6.QtCore import QEvent, QMimeData, QSize, Qt, Signal
-from PySide6.QtGui import QFocusEvent, QKeyEvent, QResizeEvent, QTextBlock, QTextBlockFormat, QTextCursor, QTextFormat
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QPlainTextEdit, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtCore import QMimeData, QSize, Qt, Signal
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QToolButton, QVBoxLayout, QWidget
 
+from app.choosing import choose_pictures
+from app.draft import Draft
 from app.icons import icon
+from app.incoming import Source, carries_pictures, pictures_in
 from app.look import Look, centred, label, set_property
+from app.notice_line import NoticeLine
+from app.picture_tray import PictureTray
 from app.stylesheet import COLUMN, SCROLL_BAR
 
-MOST_LINES = 8
 CONTEXT_NEARLY_FULL = 0.8
-LONGEST_BLOCK = 2000
-"""Characters. Every key lays its whole block out again, and a word without end takes time with its square."""
 
 
 class Composer(QWidget):
     """Enter sends, Shift+Enter breaks the line. While a reply is made, the button stops it."""
 
-    sent = Signal(str)
+    sent = Signal(str, tuple)
+    """The text, and the Attachments that go with it."""
     stopped = Signal()
+    pictures_changed = Signal()
 
     def __init__(self, look: Look) -> None:
         super().__init__()
         self._ready = False
         self._busy = False
+        self._obstacle = ""
+        self._refusals: list[str] = []
         self._context = label(level="small", tone="muted")
         self._context.setMinimumHeight(look.type.line_height)  # empty or not, nothing moves
-        self._hint = label(self.tr("The reply is still being written; Esc stops it."), level="small", tone="muted")
+        self._hint = label(level="small", tone="muted")
         self._hint.setMinimumHeight(look.type.line_height)
 
         self._frame = QFrame()
         self._frame.setObjectName("composer")
         self.draft = Draft()
         self.draft.submitted.connect(self._on_enter)
+        self.draft.pictures_offered.connect(self.take)
         self.draft.textChanged.connect(self._refresh)
         self.draft.focus_changed.connect(lambda focused: set_property(self._frame, "focused", focused))
 
+        self.pictures = PictureTray(look)
+        self.pictures.changed.connect(self._on_pictures)
+        self.pictures.refused.connect(self._refuse)
+        self.notice = NoticeLine(look)
+
+        self.attach_button = QToolButton()
+        self.attach_button.setAccessibleName(self.tr("Add pictures"))
+        self.attach_button.setToolTip(self.tr("Add pictures, or drop or paste them here"))
+        self.attach_button.clicked.connect(self._choose)
         self.send_button = QToolButton()
         self.send_button.setProperty("filled", True)
         self.send_button.setAccessibleName(self.tr("Send"))
@@ -51,16 +65,26 @@ class Composer(QWidget):
         self.stop_button.setAccessibleName(self.tr("Stop"))
         self.stop_button.setToolTip(self.tr("Stop (Esc)"))
         self.stop_button.clicked.connect(self.stopped)
-        for button in (self.send_button, self.stop_button):
+        for button in (self.attach_button, self.send_button, self.stop_button):
             button.setIconSize(QSize(20, 20))
             button.setFixedSize(36, 36)
 
-        row = QHBoxLayout(self._frame)
-        row.setContentsMargins(12, 4, 4, 4)
-        row.setSpacing(8)
+        row = QHBoxLayout()
+        row.setSpacing(4)
+        row.addWidget(self.attach_button, 0, Qt.AlignmentFlag.AlignBottom)
         row.addWidget(self.draft, 1, Qt.AlignmentFlag.AlignVCenter)
         row.addWidget(self.send_button, 0, Qt.AlignmentFlag.AlignBottom)
         row.addWidget(self.stop_button, 0, Qt.AlignmentFlag.AlignBottom)
+
+        inside = QVBoxLayout(self._frame)
+        inside.setContentsMargins(4, 4, 4, 4)
+        inside.setSpacing(0)
+        for above in (self.pictures, self.notice):
+            indented = QHBoxLayout()
+            indented.setContentsMargins(8, 0, 8, 0)
+            indented.addWidget(above)
+            inside.addLayout(indented)
+        inside.addLayout(row)
 
         column = QWidget()
         lines = QVBoxLayout(column)
@@ -73,7 +97,7 @@ class Composer(QWidget):
         outer.setContentsMargins(1, 8, SCROLL_BAR + 1, 8)
         self.setLayout(outer)
         self.apply_look(look)
-        self._show_hint(False)
+        self._show_hint()
         self._refresh()
 
     def set_ready(self, ready: bool) -> None:
@@ -85,8 +109,22 @@ class Composer(QWidget):
         """Whether a reply is being made."""
         self._busy = busy
         self.stop_button.setEnabled(True)
-        self._show_hint(False)
+        self._show_hint()
         self._refresh()
+
+    def set_obstacle(self, sentence: str) -> None:
+        """Why the message cannot be sent as it is, and what to do; empty where nothing is in its way."""
+        self._obstacle = sentence
+        self._show_notice()
+        self._refresh()
+
+    def take(self, data: QMimeData) -> None:
+        """Add the pictures that were pasted or dropped."""
+        self._add(pictures_in(data))
+
+    @staticmethod
+    def takes(data: QMimeData) -> bool:
+        return carries_pictures(data)
 
     def show_stopping(self) -> None:
         """The wish to stop is on its way; the engine has not said yet that it has."""
@@ -116,27 +154,65 @@ class Composer(QWidget):
         return self._context.text()
 
     def apply_look(self, look: Look) -> None:
+        self.attach_button.setIcon(icon("picture", 20, look.theme.muted))
         self.send_button.setIcon(icon("send", 20, look.theme.on_accent, look.theme.muted))
         self.stop_button.setIcon(icon("stop", 20, look.theme.text, look.theme.muted))
+        self.pictures.apply_look(look)
+        self.notice.apply_look(look)
         self.draft.fit_height()
 
+    def _is_empty(self) -> bool:
+        return self.draft.is_blank() and not self.pictures.squares
+
     def _can_send(self) -> bool:
-        return self._ready and not self._busy and not self.draft.is_blank()
+        in_the_way = self._busy or self._obstacle or self.pictures.reading
+        return self._ready and not in_the_way and not self._is_empty()
 
     def _on_enter(self) -> None:
-        self._show_hint(self._busy and not self.draft.is_blank())
+        if self._busy and not self._is_empty():
+            self._show_hint(self.tr("The reply is still being written; Esc stops it."))
+        elif self.pictures.reading:
+            self._show_hint(self.tr("The picture is still being read."))
+        else:
+            self._show_hint()
         self._send()
 
-    def _show_hint(self, shown: bool) -> None:
-        leaves, comes = (self._context, self._hint) if shown else (self._hint, self._context)
+    def _show_hint(self, hint: str = "") -> None:
+        self._hint.setText(hint)
+        leaves, comes = (self._context, self._hint) if hint else (self._hint, self._context)
         leaves.hide()
         comes.show()
 
     def _send(self) -> None:
         if self._can_send():
-            text = self.draft.toPlainText().strip()
+            text, attachments = self.draft.toPlainText().strip(), self.pictures.attachments
             self.draft.clear()
-            self.sent.emit(text)
+            self.pictures.clear()
+            self._refusals.clear()
+            self._show_notice()
+            self.sent.emit(text, attachments)
+
+    def _choose(self) -> None:
+        choose_pictures(self, lambda paths: self._add([Path(path) for path in paths]))
+
+    def _add(self, sources: list[Source]) -> None:
+        self._refusals.clear()
+        self._show_notice()
+        self.pictures.add(sources)
+        self.draft.setFocus()
+
+    def _refuse(self, sentence: str) -> None:
+        self._refusals.append(sentence)
+        self._show_notice()
+
+    def _show_notice(self) -> None:
+        self.notice.show_sentence("\n".join(filter(None, [*self._refusals, self._obstacle])))
+
+    def _on_pictures(self) -> None:
+        self.pictures_changed.emit()
+        if not self.pictures.reading and self._hint.text() and not self._busy:
+            self._show_hint()
+        self._refresh()
 
     def _keep_focus(self, button: QToolButton) -> None:
         """A button that goes away leaves the focus to the field, not to whatever comes next."""
@@ -149,152 +225,3 @@ class Composer(QWidget):
         leaves.hide()  # first: to show a widget lays its row out at once, with both in it
         comes.show()
         self.send_button.setEnabled(self._can_send())
-
-
-class Draft(QPlainTextEdit):
-    """The message being written, one to eight lines tall.
-
-    A paragraph too long for one block lies in several. The later ones carry the property SEAM, and the text, whole or
-    copied, has no line break before them.
-    """
-
-    SEAM = QTextFormat.Property.UserProperty.value
-
-    submitted = Signal()
-    focus_changed = Signal(bool)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.setObjectName("draft")
-        self.setFrameShape(QFrame.Shape.NoFrame)
-        self.setPlaceholderText(self.tr("Message…"))
-        self.setAccessibleName(self.tr("Message"))
-        self.setTabChangesFocus(True)
-        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.document().documentLayout().documentSizeChanged.connect(self.fit_height)
-
-    def toPlainText(self) -> str:
-        return _joined(_blocks(self.document().firstBlock()))
-
-    def setPlainText(self, text: str) -> None:
-        super().setPlainText("")
-        self.insertPlainText(text)
-        self.moveCursor(QTextCursor.MoveOperation.Start)
-
-    def insertPlainText(self, text: str) -> None:
-        cursor = self.textCursor()
-        cursor.beginEditBlock()
-        cursor.removeSelectedText()
-        for index, part in enumerate(_parts(text.replace("\r\n", "\n").replace("\r", "\n"))):
-            if index:
-                cursor.insertBlock(_seam())
-            first, line_break, rest = part.partition("\n")
-            cursor.insertText(first)
-            if line_break:  # not by insertText, with which a block after a seam would be one more
-                cursor.insertBlock(QTextBlockFormat())
-                cursor.insertText(rest)
-        cursor.endEditBlock()
-        self.setTextCursor(cursor)
-
-    def insertFromMimeData(self, source: QMimeData) -> None:
-        if source.hasText() and not self.isReadOnly():
-            self.insertPlainText(source.text())
-            self.ensureCursorVisible()
-
-    def createMimeDataFromSelection(self) -> QMimeData:
-        cursor = self.textCursor()
-        first = self.document().findBlock(cursor.selectionStart())
-        data = QMimeData()
-        data.setText(_joined(_blocks(first), cursor.selectionStart(), cursor.selectionEnd()))
-        return data
-
-    def is_blank(self) -> bool:
-        return all(not block.text().strip() for block in _blocks(self.document().firstBlock()))
-
-    def fit_height(self) -> None:
-        """One to eight lines, as the text needs."""
-        lines = max(1, min(MOST_LINES, round(self.document().size().height())))
-        margins = 2 * self.document().documentMargin() + 2 * self.frameWidth()
-        self.setVerticalScrollBarPolicy(
-            Qt.ScrollBarPolicy.ScrollBarAsNeeded if lines == MOST_LINES else Qt.ScrollBarPolicy.ScrollBarAlwaysOff
-        )
-        # One pixel more at each end, or the field takes its last line for one that does not fit.
-        self.setFixedHeight(ceil(lines * self._line_height() + margins) + 2)
-
-    def _line_height(self) -> float:
-        """As laid out, which may be more than the font asks for."""
-        last = self.document().lastBlock()
-        # The document's lower margin counts as part of its last block.
-        return (self.blockBoundingRect(last).height() - self.document().documentMargin()) / max(1, last.lineCount())
-
-    def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() not in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
-            super().keyPressEvent(event)
-        elif event.modifiers() & Qt.KeyboardModifier.ShiftModifier:
-            self.insertPlainText("\n")
-            self.ensureCursorVisible()
-        else:
-            self.submitted.emit()
-
-    def focusInEvent(self, event: QFocusEvent) -> None:
-        super().focusInEvent(event)
-        self.focus_changed.emit(True)
-
-    def focusOutEvent(self, event: QFocusEvent) -> None:
-        super().focusOutEvent(event)
-        self.focus_changed.emit(False)
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        self.fit_height()
-
-    def changeEvent(self, event: QEvent) -> None:
-        super().changeEvent(event)
-        if event.type() == QEvent.Type.FontChange:
-            self.fit_height()
-
-
-def _seam() -> QTextBlockFormat:
-    made = QTextBlockFormat()
-    made.setProperty(Draft.SEAM, True)
-    return made
-
-
-def _parts(text: str) -> Iterator[str]:
-    """The text cut where a paragraph would be too long for one block, after a space where there is one."""
-    start = line_start = 0
-    while line_start <= len(text):
-        line_end = text.find("\n", line_start)
-        line_end = len(text) if line_end < 0 else line_end
-        while line_end - line_start > LONGEST_BLOCK:
-            space = text.rfind(" ", line_start + LONGEST_BLOCK // 2, line_start + LONGEST_BLOCK)
-            line_start = space + 1 if space >= 0 else line_start + LONGEST_BLOCK
-            yield text[start:line_start]
-            start = line_start
-        line_start = line_end + 1
-    yield text[start:]
-
-
-def _blocks(block: QTextBlock) -> Iterator[QTextBlock]:
-    """This block and those after it."""
-    while block.isValid():
-        yield block
-        block = block.next()
-
-
-def _joined(blocks: Iterator[QTextBlock], start: int = 0, end: int | None = None) -> str:
-    """The text of the blocks between two positions of the document, which count in UTF-16."""
-    texts: list[str] = []
-    for block in blocks:
-        at = block.position()
-        if end is not None and at > end:
-            break
-        if texts and not block.blockFormat().boolProperty(Draft.SEAM):
-            texts.append("\n")
-        text = block.text()
-        if at < start or (end is not None and end < at + block.length() - 1):
-            units = text.encode("utf-16-le", "surrogatepass")
-            units = units[2 * max(0, start - at) : None if end is None else 2 * (end - at)]
-            text = units.decode("utf-16-le", "surrogatepass")
-        texts.append(text)
-    return "".join(texts)

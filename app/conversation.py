@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QPoint, QRect, QSize, Qt, Signal
+from collections.abc import Sequence
+
+from PySide6.QtCore import QPoint, QRect, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QFrame, QScrollArea, QToolButton, QVBoxLayout, QWidget
 
+from app.attachment import Attachment
 from app.icons import icon
 from app.look import Look, centred
 from app.message_view import MessageView
 from app.reply_view import ReplyView
 from app.stylesheet import COLUMN
+
+LAID_OUT_MS = 50
+"""After so long what has unfolded has its place."""
 
 
 class Conversation(QScrollArea):
@@ -53,6 +59,8 @@ class Conversation(QScrollArea):
         self.apply_look(look)
 
         bar = self.verticalScrollBar()
+        self._unfolded = QTimer(self, singleShot=True, interval=LAID_OUT_MS)
+        self._unfolded.timeout.connect(lambda: self._on_scroll(bar.value()))
         bar.setSingleStep(24)
         bar.rangeChanged.connect(self._on_range)
         bar.valueChanged.connect(self._on_scroll)
@@ -67,15 +75,18 @@ class Conversation(QScrollArea):
     def following(self) -> bool:
         return self._following
 
-    def add_exchange(self, prompt: str, author: str) -> ReplyView:
+    def add_exchange(self, prompt: str, author: str, pictures: Sequence[Attachment] = ()) -> ReplyView:
         """Show what was asked, and an empty reply that is to come."""
         if self.reply is not None:
             self.reply.give_up()
         asked = MessageView("user", self.tr("You"), self._look)
         asked.set_text(prompt)
+        if pictures:
+            asked.set_pictures(pictures)
         reply = ReplyView(author, self._look)
         reply.retry.connect(self.retry)
         reply.new_chat.connect(self.new_chat)
+        reply.thoughts.unfolding.connect(self._let_go)
         for view in (asked, reply):
             view.caret_moved.connect(self._keep_in_view)
             self._views.append(view)
@@ -88,7 +99,7 @@ class Conversation(QScrollArea):
         """Tab goes through the newest turns as they are read."""
         before: QWidget = self._views[-3].copy_button if len(self._views) > 2 else self
         for view in self._views[-2:]:
-            for after in (view.body, view.more_button, view.copy_button):
+            for after in view.stops:
                 QWidget.setTabOrder(before, after)
                 before = after
 
@@ -133,6 +144,13 @@ class Conversation(QScrollArea):
     def _on_range(self, _low: int, high: int) -> None:
         if self._following:
             self.verticalScrollBar().setValue(high)
+        else:
+            self._on_scroll(self.verticalScrollBar().value())
+
+    def _let_go(self) -> None:
+        """What unfolds is read from its beginning."""
+        self._following = False
+        self._unfolded.start()
 
     def _on_scroll(self, value: int) -> None:
         self._following = value >= self.verticalScrollBar().maximum()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from PySide6.QtCore import QLocale, QRect, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QToolButton, QVBoxLayout, QWidget
 
+from app.attachment import Attachment
+from app.flow import Flow
 from app.icons import icon
 from app.look import Look, label
 from app.text_pane import TextPane
+from app.thumbnail import ALONE, BESIDE_OTHERS, Thumbnail
 
 COPIED_SHOWN_MS = 1500
 SHOWN_AT_FIRST = 4000
@@ -32,6 +36,7 @@ class MessageView(QFrame):
         super().__init__()
         self._look = look
         self._text: list[str] = []
+        self._pictures: list[Thumbnail] = []
         self.setProperty("turn", turn)
         self.body = TextPane(look)
         self.body.caret_moved.connect(lambda caret: self.caret_moved.emit(self.body, caret))
@@ -68,6 +73,11 @@ class MessageView(QFrame):
             self.copy_button.setAccessibleName(self.tr("Copy the reply"))
 
     @property
+    def stops(self) -> tuple[QWidget, ...]:
+        """Where Tab goes, as it is read."""
+        return self.body, self.more_button, self.copy_button
+
+    @property
     def text(self) -> str:
         return "".join(self._text)
 
@@ -78,6 +88,19 @@ class MessageView(QFrame):
         self.body.set_text(text[: self._shown])
         self._count_the_rest()
 
+    def set_pictures(self, pictures: Sequence[Attachment]) -> None:
+        """Show pictures above the text, which may be none."""
+        most = ALONE if len(pictures) == 1 else BESIDE_OTHERS
+        row = QWidget()
+        flow = Flow(row, 8)
+        flow.setContentsMargins(1, 0, 0, 4)
+        self._pictures = [Thumbnail(self._look, picture, most=most) for picture in pictures]
+        for thumbnail in self._pictures:
+            flow.addWidget(thumbnail)
+        self.lines.insertWidget(self.lines.indexOf(self.body), row)
+        self.body.setVisible(bool(self.text))
+        self.copy_button.setEnabled(bool(self.text))
+
     def append_text(self, text: str) -> None:
         self._text.append(text)
         self.body.append_text(text)
@@ -85,6 +108,8 @@ class MessageView(QFrame):
     def apply_look(self, look: Look) -> None:
         self._look = look
         self.body.apply_look(look)
+        for thumbnail in self._pictures:
+            thumbnail.apply_look(look)
         self._show_copy()
 
     def _show_more(self) -> None:

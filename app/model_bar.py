@@ -7,8 +7,9 @@ from PySide6.QtCore import QLocale, QSize, Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QToolButton
 
+from app.choosing import OpenMenu
 from app.elided_label import ElidedLabel
-from app.icons import icon
+from app.icons import Picture, icon
 from app.look import Look, label, set_property
 from app.naming import display_name, main_encoding
 from app.requests import Loaded
@@ -45,6 +46,15 @@ class ModelBar(QFrame):
         self.new_chat_button.clicked.connect(self.new_chat)
 
         self._name = ElidedLabel()
+        self.open_menu = OpenMenu(self)
+        self.models_button = QToolButton()
+        self.models_button.setIconSize(QSize(16, 16))
+        self.models_button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self.models_button.setMenu(self.open_menu)
+        self.models_button.setToolTip(self.tr("Open another model"))
+        self.models_button.setAccessibleName(self.tr("Open another model"))
+        self._eye = Picture("eye", 16)
+        self._eye.setAccessibleName(self.tr("This model sees pictures"))
         self._fit = label(level="small", tone="muted")
         self._speed = label(level="small", tone="muted")
         self._memory = label(level="small", tone="muted")
@@ -53,7 +63,12 @@ class ModelBar(QFrame):
         row.setContentsMargins(12, 0, 16, 0)
         row.setSpacing(16)
         row.addWidget(self.new_chat_button)
-        row.addWidget(self._name)
+        named = QHBoxLayout()
+        named.setSpacing(8)
+        named.addWidget(self._name)
+        named.addWidget(self._eye)
+        named.addWidget(self.models_button)
+        row.addLayout(named)
         row.addWidget(self._fit)
         row.addStretch(1)
         row.addWidget(self._speed)
@@ -64,6 +79,7 @@ class ModelBar(QFrame):
     def show_no_model(self, text: str = "") -> None:
         self._name.setText(text or self.tr("No model"))
         self._name.setToolTip("")
+        self._eye.hide()
         set_property(self._name, "tone", "muted")
         for gauge in (self._fit, self._speed, self._memory):
             gauge.clear()
@@ -73,6 +89,12 @@ class ModelBar(QFrame):
         info = loaded.info
         self._name.setText(" · ".join(part for part in (display_name(info), main_encoding(info)) if part))
         self._name.setToolTip(f"{info.name}\n{info.path}")
+        self._eye.setVisible(bool(info.vision))
+        self._eye.setToolTip(
+            self.tr("This model sees pictures. The first one takes {size} more memory, for the vision tower.").format(
+                size=human_bytes(info.vision_bytes)
+            )
+        )
         set_property(self._name, "tone", "")
         tight = loaded.free_bytes < TIGHT * loaded.machine_bytes
         self._fit.setText(self.tr("memory is tight") if tight else self.tr("fits memory"))
@@ -86,6 +108,11 @@ class ModelBar(QFrame):
             )
         )
         self._show_memory()
+
+    @property
+    def sees(self) -> bool:
+        """Whether the model is shown as one that sees pictures."""
+        return not self._eye.isHidden()
 
     def begin_reply(self) -> None:
         self._rate = Rate()
@@ -104,6 +131,8 @@ class ModelBar(QFrame):
 
     def apply_look(self, look: Look) -> None:
         self.new_chat_button.setIcon(icon("new-chat", 20, look.theme.text))
+        self.models_button.setIcon(icon("fold", 16, look.theme.muted))
+        self._eye.set_color(look.theme.muted)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -118,6 +147,7 @@ class ModelBar(QFrame):
         row = self.layout()
         margins = row.contentsMargins()
         fixed = self.new_chat_button.sizeHint().width() + self._name.minimumSizeHint().width()
+        fixed += 8 + self.models_button.sizeHint().width() + (0 if self._eye.isHidden() else 8 + self._eye.width())
         room = self.width() - margins.left() - margins.right() - fixed - row.spacing()
         if self.width() < NARROW:
             # The name is worth more than the gauges after the first.

@@ -11,9 +11,11 @@ from engine.types import ModelInfo
 def display_name(info: ModelInfo) -> str:
     """The file's name without its suffix and its encoding: by that name it was chosen, and it lies in the library.
 
-    What the file calls itself is often a label from its training.
+    What the file calls itself is often a label from its training. A checkpoint's files are called alike everywhere;
+    its name is the folder's.
     """
-    stem = Path(info.path).name.removesuffix(".gguf")
+    path = Path(info.path)
+    stem = info.name if path.suffix == ".safetensors" else path.name.removesuffix(".gguf")
     encoding = main_encoding(info)
     if not encoding:
         return stem

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from math import ceil
 
 from PySide6.QtCore import QTimer, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QProgressBar, QPushButton, QVBoxLayout, QWidget
 
+from app.call_view import CallView
 from app.icons import Picture
 from app.look import Look, label
 from app.message_view import MessageView
-from app.throttle import Throttle
+from app.thoughts import Thoughts
+from app.throttle import Clock, Throttle
+from engine.types import ToolCall
 
 SCREEN_INTERVAL_S = 0.04
 QUIET_WAIT_MS = 500
@@ -26,13 +30,17 @@ class ReplyView(MessageView):
     retry = Signal()
     new_chat = Signal()
 
-    def __init__(self, author: str, look: Look) -> None:
+    def __init__(self, author: str, look: Look, clock: Clock = time.monotonic) -> None:
         super().__init__("model", author, look)
         self._unshown: list[str] = []
+        self._unshown_thoughts: list[str] = []
         self._frame = QTimer(self, singleShot=True)
         self._throttle = Throttle(SCREEN_INTERVAL_S, self._show_text, lambda s: self._frame.start(ceil(s * 1000)))
         self._frame.timeout.connect(self._throttle.fire)
 
+        self.thoughts = Thoughts(look, clock)
+        self.thoughts.pane.caret_moved.connect(lambda caret: self.caret_moved.emit(self.thoughts.pane, caret))
+        self.calls: list[CallView] = []
         self.activity = Activity()
         self._status = label(level="small", tone="muted")
         self._status.setIndent(1)
@@ -46,13 +54,23 @@ class ReplyView(MessageView):
         """What leads on from an error."""
         self.copy_button.setEnabled(False)
         self.body.hide()
+        self.lines.insertWidget(self.lines.indexOf(self.body), self.thoughts)
+        self._called = QVBoxLayout()
+        self._called.setSpacing(8)
+        self.lines.addLayout(self._called)
         for line in (self.activity, self._status):
             self.lines.addWidget(line)
 
     def apply_look(self, look: Look) -> None:
         super().apply_look(look)
+        for part in (self.thoughts, *self.calls):
+            part.apply_look(look)
         if self._sign is not None:
             self._sign.set_color(look.theme.bad)
+
+    @property
+    def stops(self) -> tuple[QWidget, ...]:
+        return self.thoughts.header, self.thoughts.pane, *super().stops
 
     @property
     def status(self) -> str:
@@ -63,13 +81,34 @@ class ReplyView(MessageView):
         """Say what the model does before it speaks. Shown only where that takes long."""
         self.activity.set(what, done, total)
 
+    def think(self, text: str) -> None:
+        """A piece of the model's reasoning."""
+        another = not self.thoughts.lasting and (self.thoughts.text or self._unshown_thoughts)
+        self.thoughts.begin()
+        self._unshown_thoughts.append(f"\n\n{text}" if another else text)
+        self._throttle()
+
     def stream(self, text: str) -> None:
+        self.thoughts.end()
         self._unshown.append(text)
         self._throttle()
 
+    def add_call(self, call: ToolCall) -> None:
+        """The model asks for a tool."""
+        self.show_pending()
+        self._hide_activity()
+        self.thoughts.end()
+        if not self.calls:
+            self._called.setContentsMargins(0, 4, 0, 4)
+        view = CallView(call, self._look)
+        view.body.caret_moved.connect(lambda caret: self.caret_moved.emit(view.body, caret))
+        self._called.addWidget(view)
+        QWidget.setTabOrder(self.calls[-1].body if self.calls else self.body, view.body)
+        self.calls.append(view)
+
     def show_pending(self) -> None:
         """Show what came while the view could not be seen."""
-        if self._unshown:
+        if self._unshown or self._unshown_thoughts:
             self._show_text(even_if_hidden=True)
 
     def finish(self, status: str, details: str = "") -> None:
@@ -98,16 +137,21 @@ class ReplyView(MessageView):
         self._frame.stop()
         self.show_pending()
         self._hide_activity()
+        self.thoughts.end()
 
     def _show_text(self, even_if_hidden: bool = False) -> None:
         seen = self.isVisible() and not self.window().isMinimized()
         if not (seen or even_if_hidden):
             return
         self._hide_activity()
-        self.body.show()
-        self.copy_button.setEnabled(True)
-        self.append_text("".join(self._unshown))
-        self._unshown.clear()
+        if self._unshown_thoughts:
+            self.thoughts.add("".join(self._unshown_thoughts))
+            self._unshown_thoughts.clear()
+        if self._unshown:
+            self.body.show()
+            self.copy_button.setEnabled(True)
+            self.append_text("".join(self._unshown))
+            self._unshown.clear()
 
     def _hide_activity(self) -> None:
         self._wait.stop()

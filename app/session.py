@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from engine.types import Finished, Message
+from app.attachment import Attachment
+from engine.types import PLACE, Finished, Message
 
 ReplyState = Literal["waiting", "streaming", "finished", "stopped", "failed"]
 
@@ -16,6 +17,7 @@ class Exchange:
 
     request_id: int
     prompt: str
+    pictures: tuple[Attachment, ...] = ()
     reply: str = ""
     reasoning: str = ""
     state: ReplyState = "waiting"
@@ -25,6 +27,12 @@ class Exchange:
     @property
     def open(self) -> bool:
         return self.state in ("waiting", "streaming")
+
+    @property
+    def question(self) -> Message:
+        """The pictures stand before the text: a place for one in it came there by pasting, and means none of them."""
+        images = tuple(picture.image for picture in self.pictures)
+        return Message("user", self.prompt.replace(PLACE, "") if images else self.prompt, images)
 
     def add_text(self, text: str) -> None:
         self.reply += text
@@ -50,16 +58,21 @@ class Session:
     exchanges: list[Exchange] = field(default_factory=list)
     last_request_id: int = 0
 
-    def ask(self, prompt: str) -> Exchange:
+    @property
+    def has_pictures(self) -> bool:
+        """Whether the model is told of any, in the exchanges so far."""
+        return any(message.images for message in self.messages())
+
+    def ask(self, prompt: str, pictures: tuple[Attachment, ...] = ()) -> Exchange:
         """Begin an exchange. The one before must be closed."""
         assert not (self.exchanges and self.exchanges[-1].open), "one reply at a time"
         self.last_request_id += 1
-        self.exchanges.append(Exchange(self.last_request_id, prompt))
+        self.exchanges.append(Exchange(self.last_request_id, prompt, pictures))
         return self.exchanges[-1]
 
-    def withdraw(self) -> str:
-        """Take the last exchange back, to ask it again: → its prompt."""
-        return self.exchanges.pop().prompt
+    def withdraw(self) -> Exchange:
+        """Take the last exchange back, to ask it again."""
+        return self.exchanges.pop()
 
     def clear(self) -> None:
         self.exchanges.clear()
@@ -78,7 +91,7 @@ class Session:
         told: list[Message] = []
         for exchange in self.exchanges:
             if exchange.reply.strip():
-                told += [Message("user", exchange.prompt), Message("assistant", exchange.reply)]
+                told += [exchange.question, Message("assistant", exchange.reply)]
             elif exchange.open:
-                told.append(Message("user", exchange.prompt))
+                told.append(exchange.question)
         return tuple(told)

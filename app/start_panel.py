@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QProgressBar, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
+from app.choosing import OpenMenu
 from app.icons import Picture
 from app.look import centred, label, set_property
 from app.requests import Fetching, Loading
@@ -39,6 +40,9 @@ class StartPanel(QScrollArea):
         self.load_button = QPushButton()
         self.load_button.setProperty("primary", True)
         self.load_button.clicked.connect(self.load)
+        self.open_menu = OpenMenu(self)
+        self.open_button = QPushButton(self.tr("Open a model from disk"))
+        self.open_button.setMenu(self.open_menu)
         self.cancel_button = QPushButton(self.tr("Cancel"))
         self.cancel_button.clicked.connect(self.cancel)
         self.examples = tuple(self._make_example(text) for text in self._example_texts())
@@ -54,7 +58,7 @@ class StartPanel(QScrollArea):
         lines.addSpacing(12)
         lines.addWidget(self.bar)
         lines.addWidget(self.figures)
-        for button in (self.load_button, self.cancel_button):
+        for button in (self.load_button, self.open_button, self.cancel_button):
             lines.addWidget(button, 0, Qt.AlignmentFlag.AlignHCenter)
         for button in self.examples:
             lines.addWidget(button)
@@ -122,7 +126,8 @@ class StartPanel(QScrollArea):
         self.bar.setVisible(progress is not None)
         self.figures.setVisible(progress is not None)
         self.cancel_button.setVisible(progress is not None)
-        self.load_button.setVisible(bool(load))
+        for button in (self.load_button, self.open_button):
+            button.setVisible(bool(load))
         if load:
             self.load_button.setText(load)
         for button in self.examples:

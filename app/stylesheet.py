@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from string import Template
 
-from PySide6.QtGui import QColor, QPalette
+from PySide6.QtGui import QColor, QFontDatabase, QPalette
 
 from app.theme import Theme, TypeScale
 
@@ -57,6 +57,14 @@ QToolButton[outlined="true"] { background: $raised; border: 1px solid $muted; pa
 QToolButton[outlined="true"]:hover { background: $code; }
 QToolButton[outlined="true"]:disabled { border-color: $border; }
 QToolButton[outlined="true"]:focus { border: 2px solid $accent; padding: 4px; }
+QToolButton[badge="true"] { background: $raised; border: 1px solid $muted; border-radius: 11px; padding: 0; }
+QToolButton[badge="true"]:hover { background: $code; }
+QToolButton[badge="true"]:focus { border: 2px solid $accent; }
+QToolButton::menu-indicator { image: none; width: 0; }
+QMenu { background: $raised; color: $text; border: 1px solid $border; padding: 4px; }
+QMenu::item { padding: 6px 16px; border-radius: 4px; }
+QMenu::item:selected { background: $code; }
+QMenu::separator { height: 1px; background: $border; margin: 4px 0; }
 
 QFrame#modelBar { background: $surface; border: none; border-bottom: 1px solid $border; }
 QScrollArea#start { border: none; }
@@ -70,10 +78,16 @@ QTextEdit#body {
     selection-background-color: $accent; selection-color: $on_accent;
 }
 QTextEdit#body:focus { border-color: $accent; }
+QToolButton#thoughtsHeader { color: $muted; font-size: ${small}px; padding: 0 4px 0 0; margin-left: -2px; }
+QFrame#aside { background: transparent; border: none; border-left: 2px solid $border; }
+QFrame#aside QTextEdit#body { color: $muted; }
+QFrame#call { background: $code; border: none; border-radius: ${corner}px; }
+QTextEdit#body[mono="true"] { font-family: $mono; font-size: ${small}px; }
 QFrame#notice { background: $raised; border: 1px solid $bad; border-radius: ${corner}px; }
 
 QFrame#composer { background: $raised; border: 1px solid $border; border-radius: ${corner}px; }
 QFrame#composer[focused="true"] { border-color: $accent; }
+QScrollArea#tray, QScrollArea#tray > QWidget > QWidget { background: transparent; border: none; }
 QPlainTextEdit#draft {
     background: transparent; color: $text; border: none; placeholder-text-color: $muted;
     selection-background-color: $accent; selection-color: $on_accent;
@@ -100,6 +114,7 @@ def style_sheet(theme: Theme, scale: TypeScale) -> str:
         small=scale.small,
         title=scale.title,
         display=scale.display,
+        mono=f'"{QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont).family()}"',
         corner=CORNER,
         scroll_bar=SCROLL_BAR,
     )

@@ -8,7 +8,7 @@ import signal
 import sys
 
 from PySide6.QtCore import QByteArray, QEvent, QSettings, QSize, Qt
-from PySide6.QtGui import QCloseEvent, QKeySequence, QShortcut
+from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeySequence, QShortcut
 from PySide6.QtWidgets import QMainWindow, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
 from app.application import make_application, open_settings, start_log
@@ -35,6 +35,7 @@ class Window(QMainWindow):
         self.bridge = bridge
         self.setWindowTitle("Millstream")
         self.setMinimumSize(LEAST_SIZE)
+        self.setAcceptDrops(True)
         look = appearance.look
         self.model_bar = ModelBar(look)
         self.start = StartPanel()
@@ -76,8 +77,18 @@ class Window(QMainWindow):
         self._settings.setValue("window/geometry", self.saveGeometry())
         self._settings.sync()
         self.hide()
+        self.composer.pictures.shut_down()
         self.bridge.close()
         event.accept()
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        if self.composer.takes(event.mimeData()):
+            _take_a_copy(event)
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        """Pictures may be dropped anywhere."""
+        self.composer.take(event.mimeData())
+        _take_a_copy(event)
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
@@ -92,6 +103,12 @@ class Window(QMainWindow):
     def _apply_look(self, look: Look) -> None:
         for part in (self.model_bar, self.conversation, self.composer):
             part.apply_look(look)
+
+
+def _take_a_copy(event: QDropEvent) -> None:
+    """Whatever was proposed: a file manager deletes what has been moved."""
+    event.setDropAction(Qt.DropAction.CopyAction)
+    event.accept()
 
 
 def open_window(model: str | None = None) -> int:

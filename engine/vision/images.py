@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,8 @@ from engine.units import human_bytes
 if TYPE_CHECKING:
     from PIL.Image import Image
     from PIL.ImageFile import ImageFile
+
+T = TypeVar("T")
 
 Pixels = npt.NDArray[np.uint8]
 """RGB, uint8 [height, width, 3], C-contiguous."""
@@ -48,6 +50,7 @@ _READERS: Final = {
 _SCAN: Final = re.compile(rb"\xff\xda\0(?:\x08\x01|\x0a\x02|\x0c\x03|\x0e\x04)")
 """Start of scan, its length, its number of components: ISO/IEC 10918-1, B.2.3. In coded data 0 follows each 255."""
 _HEIC_BRANDS: Final = frozenset({b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis"})
+_UPRIGHT: Final = (False, 1, 1)
 _ORIENTATIONS: Final = {
     2: (False, 1, -1),
     3: (False, -1, -1),
@@ -68,6 +71,36 @@ def open_image(source: bytes | Path, *, name: str = "The picture", max_pixels: i
 
     Raises ImageError for anything that is not such a picture, or has more than `max_pixels`.
     """
+
+    def decode(image: ImageFile) -> Pixels:
+        image.load()
+        return _turned(np.asarray(_rgb(image)), _orientation(image))
+
+    return _opened(source, name, max_pixels, decode)
+
+
+def preview(source: bytes | Path, side: int, *, name: str = "The picture") -> tuple[Pixels, tuple[int, int]]:
+    """What `open_image` gives, made no larger than `side` either way, and the width and height that it had.
+
+    The file is decoded to its end, but a JPEG at a fraction of its size. Raises ImageError as `open_image` does.
+    """
+
+    def decode(image: ImageFile) -> tuple[Pixels, tuple[int, int]]:
+        width, height = image.size
+        if not getattr(image, "decoderconfig", ()):  # a fraction has not been chosen yet
+            image.draft(None, (side, side))
+        image.load()
+        small = _rgb(image)
+        small.thumbnail((side, side))
+        orientation = _orientation(image)
+        swapped, _, _ = _ORIENTATIONS.get(orientation, _UPRIGHT)
+        return _turned(np.asarray(small), orientation), (height, width) if swapped else (width, height)
+
+    return _opened(source, name, MAX_PIXELS, decode)
+
+
+def _opened(source: bytes | Path, name: str, max_pixels: int, decode: Callable[[ImageFile], T]) -> T:
+    """What `decode` makes of the file once its kind and its size are known to be good. Raises ImageError."""
     if isinstance(source, Path):
         name, source = source.name, read(source)
     if not source:
@@ -81,19 +114,13 @@ def open_image(source: bytes | Path, *, name: str = "The picture", max_pixels: i
     try:
         with reader(io.BytesIO(source)) as image:
             _check_size(image, source, name, max_pixels)
-            image.load()
-            orientation = _orientation(image)
-            pixels = np.asarray(_rgb(image))
+            return decode(image)
     except ImageError:
         raise
     except MemoryError:
         raise ImageError(f"{name} needs more memory than is free. Make the picture smaller.") from None
     except Exception:  # Pillow's decoders raise whatever hostile bytes lead them to
         raise ImageError(f"{name} is damaged or cut short. Save or download it again.") from None
-    swapped, down, across = _ORIENTATIONS.get(orientation, (False, 1, 1))
-    pixels = np.ascontiguousarray((pixels.swapaxes(0, 1) if swapped else pixels)[::down, ::across])
-    pixels.flags.writeable = False
-    return pixels
 
 
 def read(path: Path) -> bytes:
@@ -110,6 +137,13 @@ def read(path: Path) -> bytes:
         raise ImageError(f"There is no file {path}.") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise ImageError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+
+
+def _turned(pixels: Pixels, orientation: int) -> Pixels:
+    swapped, down, across = _ORIENTATIONS.get(orientation, _UPRIGHT)
+    pixels = np.ascontiguousarray((pixels.swapaxes(0, 1) if swapped else pixels)[::down, ::across])
+    pixels.flags.writeable = False
+    return pixels
 
 
 def _kind(beginning: bytes) -> str | None:

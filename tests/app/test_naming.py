@@ -33,6 +33,7 @@ def info(path: str, **encodings: int) -> ModelInfo:
         ("/models/Q4_1.gguf", {"Q4_1": 9}, "Q4_1"),
         ("/models/mill.bin", {}, "mill.bin"),
         ("/models/mill.", {}, "mill."),
+        ("/models/Mill-0.6B/model-00001-of-00002.safetensors", {"BF16": 9}, "checkpoint mix1 ep2"),
     ],
 )
 def test_a_model_is_called_as_its_file_is(path: str, encodings: dict[str, int], name: str) -> None:

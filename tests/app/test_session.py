@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from app.attachment import Attachment
 from app.session import Session
-from engine.types import Finished, FinishReason, Message, Timings, Usage
+from engine.types import PLACE, Finished, FinishReason, Image, Message, Timings, Usage
 
 
 def ended(reason: FinishReason = "stop") -> Finished:
@@ -71,6 +72,47 @@ def test_an_event_of_a_conversation_that_was_cleared_finds_no_exchange() -> None
 def test_a_withdrawn_question_can_be_asked_again() -> None:
     session = Session()
     session.ask("Hello").fail("No.")
-    assert session.withdraw() == "Hello"
+    assert session.withdraw().prompt == "Hello"
     session.ask("Hello")
     assert session.messages() == (Message("user", "Hello"),)
+
+
+def picture(name: str) -> Attachment:
+    return Attachment(Image(name.encode(), name), 1, 1, 1, 1, b"\0\0\0")
+
+
+def test_a_picture_belongs_to_its_question_in_every_later_turn() -> None:
+    session = Session()
+    mill, wheel = picture("mill.png"), picture("wheel.png")
+    exchange = session.ask("What is this?", (mill, wheel))
+    exchange.add_text("A mill.")
+    exchange.finish(ended())
+    session.ask("And how old?")
+    assert session.messages() == (
+        Message("user", "What is this?", (mill.image, wheel.image)),
+        Message("assistant", "A mill."),
+        Message("user", "And how old?"),
+    )
+    assert session.has_pictures
+
+
+def test_a_picture_of_a_question_that_is_left_out_is_left_out_with_it() -> None:
+    session = Session()
+    session.ask("What is this?", (picture("mill.png"),)).fail("No.")
+    session.ask("Hello")
+    assert session.messages() == (Message("user", "Hello"),)
+    assert not session.has_pictures
+
+
+def test_a_withdrawn_question_gives_its_pictures_back() -> None:
+    session = Session()
+    mill = picture("mill.png")
+    session.ask("", (mill,)).fail("No.")
+    assert session.withdraw().pictures == (mill,)
+
+
+def test_a_place_for_a_picture_that_was_pasted_with_text_moves_none() -> None:
+    session = Session()
+    mill = picture("mill.png")
+    session.ask(f"before{PLACE} after", (mill,))
+    assert session.messages() == (Message("user", "before after", (mill.image,)),)

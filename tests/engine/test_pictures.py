@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from gguf import GGUFWriter, TokenType
 from PIL import Image as PillowImage
 from transformers import PreTrainedModel
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
@@ -26,39 +25,12 @@ from engine import (
 )
 from engine.errors import ContextError, ImageError, ModelFileError, SettingsError
 from engine.types import PLACE
-from tests.engine.vision.towers import HALF, TEXT_SIZE, Family, fill, gemma3, qwen, write
-from tests.tiny import tiny, write_gguf
-from tests.tiny_chat import byte_tokens, write_tiny_chat
+from tests.engine.vision.towers import HALF, fill, gemma3, qwen, write
+from tests.tiny_chat import write_tiny_chat
+from tests.tiny_seeing import END, PAD, PIXELS, SEE, SEEN, START, write_seeing
 
-SPECIAL = ("<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>")
-START, END, SEE, SEEN, PAD = range(257, 262)
-TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message.role }}\n"
-    "{% if message.content is string %}{{ message.content }}{% else %}{% for part in message.content %}"
-    "{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ part.text }}{% endif %}"
-    "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-PIXELS = 256, 2048
 GREEDY = Settings(temperature=0, max_tokens=6)
 BUDGETS = Budgets(threads=2, context=256, kv="f32")
-
-
-def tokenizer(writer: GGUFWriter) -> None:
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list([*byte_tokens(), "ZZ", *SPECIAL])
-    writer.add_token_types([TokenType.NORMAL] * 257 + [TokenType.CONTROL] * len(SPECIAL))
-    writer.add_token_merges(["Z Z"])
-    writer.add_eos_token_id(END)
-    writer.add_chat_template(TEMPLATE)
-
-
-def tower_family() -> Family:
-    family = qwen(deepstack_visual_indexes=[0, 2])
-    family.keys.update({"clip.vision.image_min_pixels": PIXELS[0], "clip.vision.image_max_pixels": PIXELS[1]})
-    fill(family.modules)
-    return family
 
 
 @pytest.fixture(scope="module")
@@ -68,13 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def model(folder: Path) -> PreTrainedModel:
-    family = tower_family()
-    made = tiny("qwen3vl", vocab_size=262, hidden_size=TEXT_SIZE, max_position_embeddings=256)
-    made.config.image_token_id = made.model.config.image_token_id = PAD
-    write(folder / "mmproj-tiny.gguf", family)
-    made.model.visual = family.modules["model"]
-    write_gguf(folder / "tiny.gguf", made, tokenizer=tokenizer)
-    return made
+    return write_seeing(folder)
 
 
 def png(width: int, height: int, seed: int = 0) -> Image:

@@ -16,6 +16,7 @@ from app.engine_protocol import EngineLoader
 from app.local_engine import load_local
 from app.look import Appearance
 from app.window import Window
+from tests.gui.dropped import png
 
 MakeWindow = Callable[..., Window]
 
@@ -56,6 +57,14 @@ def make_window(qtbot: QtBot, appearance: Appearance, folder: Path) -> Iterator[
         window.close()
         assert not window.bridge.running
         window.deleteLater()
+
+
+@pytest.fixture
+def mill(folder: Path) -> Path:
+    """A picture."""
+    path = folder / "mill é.png"
+    path.write_bytes(png())
+    return path
 
 
 class Heartbeat:

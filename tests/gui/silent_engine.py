@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from app.requests import Report
 from engine.cancel import Cancel
@@ -36,12 +37,16 @@ class SilentEngine:
         """It holds nothing."""
 
 
+class SeeingEngine(SilentEngine):
+    info = replace(SilentEngine.info, vision="silent")
+
+
 def load_silent(model: str, report: Report, cancel: Cancel) -> SilentEngine:
-    """At once, except for the model "wait", which never arrives."""
+    """At once, except for the model "wait", which never arrives. "seeing" takes pictures."""
     if model == "wait":
         _wait(cancel)
         cancel.check()
-    return SilentEngine()
+    return SeeingEngine() if model == "seeing" else SilentEngine()
 
 
 def _wait(cancel: Cancel) -> None:

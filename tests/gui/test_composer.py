@@ -9,7 +9,8 @@ from PySide6.QtCore import QRect, Qt
 from PySide6.QtGui import QGuiApplication, QTextCursor
 from pytestqt.qtbot import QtBot
 
-from app.composer import LONGEST_BLOCK, MOST_LINES, Composer
+from app.composer import Composer
+from app.draft import LONGEST_BLOCK, MOST_LINES
 from app.look import Appearance
 
 SHIFT = Qt.KeyboardModifier.ShiftModifier
@@ -29,7 +30,7 @@ def composer(qtbot: QtBot, appearance: Appearance) -> Composer:
 
 def sent(composer: Composer) -> list[str]:
     texts: list[str] = []
-    composer.sent.connect(texts.append)
+    composer.sent.connect(lambda text, pictures: texts.append(text))
     return texts
 
 

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from engine.errors import ImageError
-from engine.vision.images import open_image
+from engine.vision.images import open_image, preview
 from tests.engine.vision.pictures import chunk, png, scene, smooth, written
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -125,6 +125,35 @@ def test_of_an_animation_it_is_the_first_frame(kind: str) -> None:
 def test_a_long_narrow_picture_is_right() -> None:
     colours = scene(20, 20_000)
     np.testing.assert_array_equal(open_image(written(Image.fromarray(colours), "PNG")), colours)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF"])
+@pytest.mark.parametrize("orientation", [1, 3, 6])
+def test_a_preview_is_the_picture_made_small(kind: str, orientation: int) -> None:
+    exif = Image.Exif()
+    exif[274] = orientation
+    data = written(smooth(240, 400), kind, **({} if kind == "GIF" else {"exif": exif}))
+    whole = open_image(data)
+    small, size = preview(data, 100)
+    assert size == (whole.shape[1], whole.shape[0])
+    assert max(small.shape[:2]) == 100
+    expected = np.asarray(Image.fromarray(whole).resize((small.shape[1], small.shape[0]), Image.Resampling.BOX))
+    assert np.abs(small.astype(int) - expected).mean() < 4
+
+
+def test_a_preview_is_never_larger_than_the_picture() -> None:
+    colours = scene(20, 31)
+    small, size = preview(written(Image.fromarray(colours), "PNG"), 100)
+    np.testing.assert_array_equal(small, colours)
+    assert size == (31, 20)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+def test_a_preview_of_a_picture_that_is_cut_short_is_refused(kind: str) -> None:
+    data = written(smooth(240, 400), kind)
+    for kept in (0.5, 0.9):
+        with pytest.raises(ImageError, match="cut short"):
+            preview(data[: int(len(data) * kept)], 100)
 
 
 def test_heic_without_its_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
