@@ -32,7 +32,7 @@ class Exchange:
     def question(self) -> Message:
         """The pictures stand before the text: a place for one in it came there by pasting, and means none of them."""
         images = tuple(picture.image for picture in self.pictures)
-        return Message("user", self.prompt.replace(PLACE, "") if images else self.prompt, images)
+        return Message("user", self.prompt.replace(PLACE, "") if images else self.prompt, images=images)
 
     def add_text(self, text: str) -> None:
         self.reply += text

@@ -89,7 +89,7 @@ def test_a_picture_belongs_to_its_question_in_every_later_turn() -> None:
     exchange.finish(ended())
     session.ask("And how old?")
     assert session.messages() == (
-        Message("user", "What is this?", (mill.image, wheel.image)),
+        Message("user", "What is this?", images=(mill.image, wheel.image)),
         Message("assistant", "A mill."),
         Message("user", "And how old?"),
     )
@@ -115,4 +115,4 @@ def test_a_place_for_a_picture_that_was_pasted_with_text_moves_none() -> None:
     session = Session()
     mill = picture("mill.png")
     session.ask(f"before{PLACE} after", (mill,))
-    assert session.messages() == (Message("user", "before after", (mill.image,)),)
+    assert session.messages() == (Message("user", "before after", images=(mill.image,)),)

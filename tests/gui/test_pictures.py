@@ -111,7 +111,7 @@ def test_a_model_that_cannot_see_says_so_before_anything_is_sent_and_nothing_is_
     assert window.composer.draft.toPlainText() == "What is it?"
     window.composer.send_button.click()
     (message,) = window.chat.session.messages()
-    assert message == Message("user", "What is it?", (Image(mill.read_bytes(), mill.name),))
+    assert message == Message("user", "What is it?", images=(Image(mill.read_bytes(), mill.name),))
 
 
 def test_without_the_picture_a_model_that_cannot_see_answers(make_window: MakeWindow, qtbot: QtBot, mill: Path) -> None:
