@@ -174,7 +174,7 @@ def test_a_real_model_sees_the_picture_in_its_turn_and_in_the_next(
             qtbot.waitUntil(lambda: window.chat.state == "ready", timeout=30_000)
             assert window.conversation.reply.error == ""
             exchange = window.chat.session.exchanges[-1]
-            told.append(Message("user", text, images))
+            told.append(Message("user", text, images=images))
             alone = [event for event in engine.chat(told, SHORT)]
             assert exchange.reply == "".join(event.text for event in alone if isinstance(event, Text))
             assert exchange.finished.usage.prompt_tokens == alone[-1].usage.prompt_tokens
