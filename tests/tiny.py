@@ -103,7 +103,7 @@ def write_gguf(
     """
     config = model.config.get_text_config()
     if architecture_of(config) == "gemma4":
-        tiny_gemma4.write(path, model, encoding)
+        tiny_gemma4.write(path, model, encoding, tokenizer)
         return
     writer = GGUFWriter(path, architecture_of(config))
     writer.add_vocab_size(config.vocab_size)

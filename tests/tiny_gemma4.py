@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import gguf
@@ -41,9 +41,12 @@ def make(changes: Mapping[str, object]) -> Gemma4ForCausalLM:
     return model
 
 
-def write(path: Path, model: Gemma4ForCausalLM, encoding: str) -> None:
+def write(
+    path: Path, model: Gemma4ForCausalLM, encoding: str, tokenizer: Callable[[GGUFWriter], None] = lambda writer: None
+) -> None:
     """Write the model with its matrices in `encoding`, and give it the rounded weights that the file now holds."""
     writer = GGUFWriter(path, "gemma4")
+    tokenizer(writer)
     write_keys(writer, model.config)
     with torch.no_grad():
         for name, values in stored(model).items():

@@ -39,8 +39,10 @@ def generate(
     cancel = cancel or Cancel()
     cache = forward.cache
     reply = _Reply(len(prompt), forward.begin(prompt))
-    # What the next prompt shares with this one may end in its last header, which says whether to think.
-    lasting = prompt.whole(max(len(prompt) - HEADER_TOKENS, len(cache))) if cache.recurrent else 0
+    # What the next prompt shares with this one may end in its last header, which says whether to think. Pictures come
+    # before it, and are worth keeping.
+    seen = max((placed.stop for placed in prompt.pictures), default=0)
+    lasting = max(len(prompt) - HEADER_TOKENS, seen, len(cache)) if cache.recurrent else 0
 
     yield PrefillProgress(len(cache), len(prompt), reply.cached)
     hidden: Tensor = None

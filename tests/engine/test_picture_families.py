@@ -1,0 +1,99 @@
+"""Text and pictures in every family that sees, against Transformers: its own processor, tower and text model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine import Budgets, Engine, PrefillProgress, Settings
+from engine.decode.cache import KVCache
+from engine.decode.forward import Forward
+from engine.decode.prompt import Prompt
+from engine.memory.meter import Meter
+from tests.engine.devices import CONTRACT, DEVICES
+from tests.engine.models.judge import tolerance
+from tests.engine.sights import SIGHTS, Sight, Turn, messages, png, publish
+
+GREEDY = Settings(temperature=0, max_tokens=5)
+BUDGETS = Budgets(threads=2, context=512, kv="f32", max_patches=630)
+FIRST, SECOND, THIRD = png(60, 44, 1), png(29, 50, 2), png(48, 48, 3)
+CONVERSATIONS: dict[str, list[Turn]] = {
+    "one": [("user", (FIRST, "What?"))],
+    "several": [("user", ("a", SECOND, "bc", FIRST, "Which?"))],
+    "in the second turn": [
+        ("user", (FIRST, "What?")),
+        ("assistant", ("A mill.",)),
+        ("user", ("And", SECOND, "this?")),
+    ],
+    "text before": [("user", ("Hello",)), ("assistant", ("Yes?",)), ("user", (THIRD, "?"))],
+}
+
+
+@pytest.fixture(scope="module", params=SIGHTS)
+def published(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Sight]:
+    folder = tmp_path_factory.mktemp("see")
+    return folder / "tiny.gguf", publish(folder, request.param)
+
+
+def prompt_of(engine: Engine, turns: Sequence[Turn]) -> Prompt:
+    told = messages(turns)
+    images = [image for message in told for image in message.images]
+    ids = engine._chat.encode(told, GREEDY, (), engine._eyes.form)
+    return Prompt.of(engine._with_pictures(ids, images))
+
+
+def logits(engine: Engine, prompt: Prompt, chunk: int) -> np.ndarray:
+    """Of every row."""
+    with closing(KVCache(engine._ops, engine._model.caches, len(prompt), "f32", Meter())) as cache:
+        forward = Forward(engine._model, engine._ops, cache, engine._see)
+        forward.begin(prompt)
+        rows = []
+        while len(cache) < len(prompt):
+            rows.append(forward.logits(forward.advance(prompt.piece(len(cache), chunk))).copy())
+        return np.concatenate(rows)
+
+
+@pytest.mark.parametrize("name", CONVERSATIONS)
+def test_a_prompt_has_the_rows_and_the_logits_of_transformers(published: tuple[Path, Sight], name: str) -> None:
+    path, sight = published
+    inputs = sight.inputs(CONVERSATIONS[name])
+    truth = sight.logits(inputs)
+    made = {}
+    for device in DEVICES if name == "several" else ("native",):
+        with Engine.load(path, BUDGETS, ops=DEVICES[device]()) as engine:
+            prompt = prompt_of(engine, CONVERSATIONS[name])
+            assert [max(token, -1) for token in prompt.tokens] == [
+                -1 if token == sight.row else token for token in inputs["input_ids"][0].tolist()
+            ]
+            for chunk in (1, 7, 512) if device == "native" else (512,):
+                made[device, chunk] = logits(engine, prompt, chunk)
+                error = np.abs(made[device, chunk] - truth).max()
+                assert error <= tolerance(device, "f32") * np.abs(truth).max(), (device, chunk)
+    assert len({made[key].tobytes() for key in made if key[0] in CONTRACT}) == 1
+
+
+def test_a_conversation_goes_on_as_that_of_transformers_and_keeps_the_first_picture(
+    published: tuple[Path, Sight],
+) -> None:
+    path, sight = published
+    turns = CONVERSATIONS["in the second turn"]
+    with Engine.load(path, BUDGETS) as engine:
+        list(engine.chat(messages(turns[:1]), GREEDY))
+        events = list(engine.chat(messages(turns), GREEDY))
+        kept = next(event.cached for event in events if isinstance(event, PrefillProgress))
+        ours = [sight.row if token < 0 else token for token in engine._cache.tokens]
+    wanted = sight.reply(turns, GREEDY.max_tokens)
+    assert ours == wanted[: len(ours)] and len(ours) >= len(wanted) - 1
+    assert kept > wanted.index(sight.row) + 1
+
+
+def test_the_picture_makes_a_difference(published: tuple[Path, Sight]) -> None:
+    with Engine.load(published[0], BUDGETS) as engine:
+        first, second = (
+            logits(engine, prompt_of(engine, [("user", (png(60, 44, seed), "?"))]), 512)[-1] for seed in (5, 6)
+        )
+    assert np.abs(first - second).max() > 0.02 * np.abs(first).max()
