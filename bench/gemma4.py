@@ -31,6 +31,18 @@ MODULES = {
     "per_layer_projection": "proj",
     "post_per_layer_input_norm": "post_norm",
 }
+EXPERTS = {
+    "post_feedforward_layernorm_1.weight": "post_ffw_norm_1.weight",
+    "post_feedforward_layernorm_2.weight": "post_ffw_norm_2.weight",
+    "pre_feedforward_layernorm_2.weight": "pre_ffw_norm_2.weight",
+    "router.proj.weight": "ffn_gate_inp.weight",
+    "router.scale": "ffn_gate_inp.scale",
+    "router.per_expert_scale": "ffn_down_exps.scale",
+    "experts.gate_up_proj": "ffn_gate_up_exps.weight",
+    "experts.down_proj": "ffn_down_exps.weight",
+    "layer_scalar": "layer_output_scale.weight",
+}
+"""What has no module of its own, or no ending."""
 WHOLE = {
     "model.embed_tokens.weight": "token_embd.weight",
     "model.embed_tokens_per_layer.weight": "per_layer_token_embd.weight",
@@ -47,8 +59,10 @@ def gguf_name(name: str) -> str:
     if not name.startswith(LAYERS):
         return WHOLE[name]
     layer, _, rest = name.removeprefix(LAYERS).partition(".")
+    if rest in EXPERTS:
+        return f"blk.{layer}.{EXPERTS[rest]}"
     module, _, kind = rest.rpartition(".")
-    return f"blk.{layer}.layer_output_scale.weight" if kind == SCALAR else f"blk.{layer}.{MODULES[module]}.{kind}"
+    return f"blk.{layer}.{MODULES[module]}.{kind}"
 
 
 def stored(model: PreTrainedModel) -> dict[str, Any]:
@@ -92,6 +106,10 @@ def configuration(index: TensorIndex) -> dict[str, Any]:
         "hidden_size_per_layer_input": meta["embedding_length_per_layer_input"],
         "final_logit_softcapping": meta.get("final_logit_softcapping"),
         "tie_word_embeddings": "output.weight" not in index.tensors,
+        "enable_moe_block": "expert_count" in meta,
+        "num_experts": meta.get("expert_count"),
+        "top_k_experts": meta.get("expert_used_count"),
+        "moe_intermediate_size": meta.get("expert_feed_forward_length"),
         "rope_parameters": {
             "sliding_attention": {"rope_type": "default", "rope_theta": meta["rope.freq_base_swa"]},
             "full_attention": {

@@ -14,7 +14,6 @@ from transformers import Gemma4ForCausalLM, Gemma4TextConfig
 from bench.gemma4 import gguf_name, per_layer, stored
 
 SHAPE: dict[str, object] = {
-    "tie_word_embeddings": True,
     "global_head_dim": 32,
     "sliding_window": 9,
     "layer_types": ["sliding_attention", "full_attention"],
@@ -34,8 +33,8 @@ def make(changes: Mapping[str, object]) -> Gemma4ForCausalLM:
     with torch.no_grad():
         for values in stored(model).values():
             values.normal_(generator=draws)
-            if values.ndim == 2:
-                values *= 1.5 / values.shape[1] ** 0.5
+            if values.ndim >= 2:
+                values *= 1.5 / values.shape[-1] ** 0.5
             else:
                 values.mul_(0.2).add_(1)
     return model
@@ -50,7 +49,7 @@ def write(
     write_keys(writer, model.config)
     with torch.no_grad():
         for name, values in stored(model).items():
-            kind = GGMLQuantizationType[encoding if values.ndim == 2 else "F32"]
+            kind = GGMLQuantizationType[encoding if values.ndim >= 2 else "F32"]
             packed = gguf.quantize(values.numpy(), kind)
             writer.add_tensor(gguf_name(name), packed, raw_dtype=kind)
             values.copy_(torch.tensor(gguf.dequantize(packed, kind).astype(np.float32)))
@@ -84,6 +83,10 @@ def write_keys(writer: GGUFWriter, config: Gemma4TextConfig) -> None:
     borrowing = [index >= len(local) - config.num_kv_shared_layers for index in range(len(local))]
     doubled = [width * 2 if last else width for width, last in zip(widths, borrowing, strict=True)]
     writer.add_feed_forward_length(doubled if config.use_double_wide_mlp else widths[0])
+    if config.enable_moe_block:
+        writer.add_expert_count(config.num_experts)
+        writer.add_expert_used_count(config.top_k_experts)
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
     if config.final_logit_softcapping is not None:
         writer.add_final_logit_softcapping(config.final_logit_softcapping)
     local_rope, rope = (config.rope_parameters[f"{kind}_attention"] for kind in ("sliding", "full"))

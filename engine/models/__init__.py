@@ -20,6 +20,7 @@ from engine.models import (
     qwen3,
     qwen3moe,
     qwen3vl,
+    qwen3vlmoe,
     qwen35,
     smollm3,
 )
@@ -43,6 +44,7 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = MappingProxyType(
         "qwen3moe": qwen3moe.build,
         "qwen35": qwen35.build,
         "qwen3vl": qwen3vl.build,
+        "qwen3vlmoe": qwen3vlmoe.build,
         "smollm3": smollm3.build,
     }
 )

@@ -1,4 +1,4 @@
-"""The text part of the `gemma4` architecture of GGUF files: Gemma 4, dense, with or without embeddings for each layer.
+"""The text part of the `gemma4` architecture of GGUF files: Gemma 4, with or without inputs for each layer and experts.
 
 Gemma Team, Gemma 4 (2026). Keys, tensors and defaults are those of llama.cpp (`llama_model_gemma4`), the mathematics
 those of Transformers (`Gemma4TextModel`). Norms multiply with their weights as they stand.
@@ -13,16 +13,16 @@ from typing import Final
 
 import numpy as np
 
-from engine.errors import ModelFileError
 from engine.kernels.ops import AttentionSpec, CacheSpec, Handle, LayerCache, LayerSpec, Ops, Rotary, Tensor
 from engine.models.blocks import FeedForward, projection, refuse
-from engine.models.config import MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_WIDTH, Config
-from engine.models.gemma2 import MAX_SOFTCAP
+from engine.models.config import Config
+from engine.models.decoder import PerPosition
+from engine.models.gemma4_mixture import MixedFeedForward
+from engine.models.gemma4_numbers import Numbers
 from engine.models.insets import embedded, mutual
 from engine.models.metadata import Metadata
 from engine.models.model import OWN, Inset, Tables, WeightLoader
 from engine.models.rotary import Turn, inverse_frequencies
-from engine.models.scaling import MAX_CONTEXT
 from engine.models.traits import Sight, Traits, file_turn, same_sight
 
 PADDING: Final = 0
@@ -33,84 +33,6 @@ TRAITS: Final = Traits(same_sight(Sight(None)), post_norms=True, activation="gel
 
 def build(metadata: Metadata, load: WeightLoader, context: int) -> Gemma4:
     return Gemma4(Numbers.read(metadata), load, context)
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """What the keys say. `config` holds what all layers share, and the head of the layers that see all positions.
-
-    `local`, `n_kv_heads` and `ffn_widths` are told layer by layer. The last `borrowing` layers store no keys and
-    values: each reads those of the last layer before them that sees as far. `input_width` is that of a layer's own
-    input, 0 where layers have none.
-    """
-
-    config: Config
-    local: list[bool]
-    n_kv_heads: list[int]
-    ffn_widths: list[int]
-    local_dim: int
-    local_rotary: int
-    local_theta: float
-    window: int
-    borrowing: int
-    input_width: int
-    logit_softcap: float | None
-
-    @staticmethod
-    def read(metadata: Metadata) -> Numbers:
-        """Raises ModelFileError for what cannot be true, UnsupportedModelError for what is not run."""
-        keys = metadata.under("gemma4")
-        n_layers = keys.integer("block_count", high=MAX_LAYERS)
-        n_heads = keys.integer("attention.head_count", high=MAX_HEADS)
-        n_kv_heads = keys.integers("attention.head_count_kv", n_layers, high=n_heads, default=n_heads)
-        ffn_widths = keys.integers("feed_forward_length", n_layers, high=MAX_WIDTH)
-        shared = metadata
-        for key, values in (("attention.head_count_kv", n_kv_heads), ("feed_forward_length", ffn_widths)):
-            shared = shared.replaced(keys.whole(key), values[0])
-        config = Config.read(shared, "gemma4")
-        local_dim = keys.integer("attention.key_length_swa", high=MAX_HEAD_DIM)
-        local_values = keys.integer("attention.value_length_swa", high=MAX_HEAD_DIM)
-        for key, width, own in (
-            ("attention.value_length", config.value_dim, config.key_dim),
-            ("attention.value_length_swa", local_values, local_dim),
-        ):
-            if width != own:
-                raise _wrong(keys.whole(key), f"{width}, but its keys are {own} wide")
-        for heads in n_kv_heads:
-            if n_heads % heads:
-                raise _wrong(
-                    keys.whole("attention.head_count_kv"), f"{heads}, which {n_heads} query heads cannot share"
-                )
-        local_rotary = keys.integer("rope.dimension_count_swa", low=2, high=local_dim, default=local_dim)
-        if local_rotary % 2:
-            raise _wrong(keys.whole("rope.dimension_count_swa"), f"{local_rotary}, but elements turn in pairs")
-        local = keys.flags("attention.sliding_window_pattern", n_layers)
-        borrowing = keys.integer("attention.shared_kv_layers", low=0, high=n_layers, default=0)
-        if set(local[: n_layers - borrowing]) != set(local):
-            raise _wrong(keys.whole("attention.shared_kv_layers"), f"{borrowing}, which leaves nothing to be shared")
-        capped = "final_logit_softcapping" in keys
-        return Numbers(
-            config=config,
-            local=local,
-            n_kv_heads=n_kv_heads,
-            ffn_widths=ffn_widths,
-            local_dim=local_dim,
-            local_rotary=local_rotary,
-            local_theta=keys.number("rope.freq_base_swa", low=1.001, high=1e15, default=config.rope_theta),
-            window=keys.integer("attention.sliding_window", high=MAX_CONTEXT),
-            borrowing=borrowing,
-            input_width=keys.integer("embedding_length_per_layer_input", low=0, high=MAX_WIDTH),
-            logit_softcap=keys.number("final_logit_softcapping", low=1e-3, high=MAX_SOFTCAP) if capped else None,
-        )
-
-    def lender(self, index: int) -> int:
-        """The layer whose keys and values layer `index` reads: its own, or another's."""
-        first = self.config.n_layers - self.borrowing
-        return index if index < first else max(at for at in range(first) if self.local[at] == self.local[index])
-
-
-def _wrong(key: str, problem: str) -> ModelFileError:
-    return ModelFileError(f"The model file's {key} is {problem}; the file is damaged, fetch it again.")
 
 
 @dataclass(frozen=True)
@@ -137,7 +59,8 @@ class KeysValues:
 
 @dataclass(frozen=True)
 class Attention:
-    """`slot` is the place of its cache among the model's; `stored` is `None` where another layer fills it."""
+    """`slot` is the place of its cache among the model's, which the first layers have: the number of the layer that
+    fills it. `stored` is `None` where that is another one."""
 
     spec: AttentionSpec
     cache: CacheSpec
@@ -251,18 +174,21 @@ class Layer:
     attention_norm: Handle
     attention: Attention
     ffn_norm: Handle
-    feed_forward: FeedForward
+    feed_forward: PerPosition
     own_input: OwnInput | None
     scale: float
 
     @staticmethod
     def read(numbers: Numbers, load: WeightLoader, index: int) -> Layer:
         config = replace(numbers.config, intermediate_size=numbers.ffn_widths[index])
+        mixed = numbers.mixture
         return Layer(
             attention_norm=load.vector(f"blk.{index}.attn_norm.weight", config.hidden_size),
             attention=Attention.read(numbers, load, index),
             ffn_norm=load.vector(f"blk.{index}.ffn_norm.weight", config.hidden_size),
-            feed_forward=FeedForward.read(config, TRAITS, load, index),
+            feed_forward=FeedForward.read(config, TRAITS, load, index)
+            if mixed is None
+            else MixedFeedForward.read(mixed, config, load, index),
             own_input=OwnInput.read(numbers, load, index) if numbers.input_width else None,
             scale=float(load.host(f"blk.{index}.layer_output_scale.weight", 1)[0]),
         )
@@ -296,7 +222,7 @@ class Gemma4:
         near = Turn(inverse_frequencies(numbers.local_theta, numbers.local_rotary), "halves")
         tables = {True: near.table(self.context_length)} if any(numbers.local) else {}
         if not all(numbers.local):
-            load.host("rope_freqs.weight", config.rotary_dim // 2)
+            load.host("rope_freqs.weight", config.rotary_dim // 2)  # without it the whole head would turn
             tables[False] = file_turn(config, load, self.context_length, "halves").table(self.context_length)
         return tables
 

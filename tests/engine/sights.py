@@ -41,6 +41,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from engine import Image, Message
 from engine.types import PLACE
+from tests.engine.models.mixtures import MIXTURES, tiny_mixture, write_mixture
 from tests.engine.vision import towers
 from tests.engine.vision.towers import HALF, TEXT_SIZE, Family, fill, write
 from tests.tiny import tiny, write_gguf
@@ -48,6 +49,8 @@ from tests.tiny_chat import byte_tokens
 
 POSITIONS = 512
 PIXELS = 256, 2048
+QWEN_PIXELS = {"clip.vision.image_min_pixels": PIXELS[0], "clip.vision.image_max_pixels": PIXELS[1]}
+QWEN_MARKS = ("<|im_end|>", "<|im_start|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>")
 SIZES = {"hidden_size": TEXT_SIZE, "max_position_embeddings": POSITIONS}
 
 CHATML = (
@@ -239,15 +242,25 @@ def gemma4(**text: Any) -> tuple[Sight, Family, nn.Module]:
 
 
 def qwen35(**text: Any) -> tuple[Sight, Family, nn.Module]:
-    marks = ("<|im_end|>", "<|im_start|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>")
-    theirs, ours = _tokenizers(marks, CHATML, {})
+    theirs, ours = _tokenizers(QWEN_MARKS, CHATML, {})
     model, family = tiny("qwen35", vocab_size=262, **SIZES, **text), towers.qwen("qwen3_5")
-    family.keys.update({"clip.vision.image_min_pixels": PIXELS[0], "clip.vision.image_max_pixels": PIXELS[1]})
+    family.keys.update(QWEN_PIXELS)
     config = Qwen3_5Config(
         text_config=model.config.to_dict(), vision_config=family.modules["model"].config.to_dict(), image_token_id=261
     )
     whole = _together(Qwen3_5ForConditionalGeneration(config), model, family, {"model": "visual"})
     return Sight(whole, _qwen_processor(theirs), ours, 261), family, model
+
+
+def qwen3vlmoe() -> tuple[Sight, Family, nn.Module]:
+    theirs, ours = _tokenizers(QWEN_MARKS, CHATML, {})
+    model = tiny_mixture("qwen3vlmoe", vocab_size=262, **SIZES)
+    family = towers.qwen(deepstack_visual_indexes=[0, 2])
+    family.keys.update(QWEN_PIXELS)
+    fill(family.modules)
+    model.model.visual = family.modules["model"]
+    model.config.image_token_id = model.model.config.image_token_id = 261
+    return Sight(model, _qwen_processor(theirs), ours, 261), family, model
 
 
 def _qwen_processor(tokenizer: PreTrainedTokenizerFast) -> _QwenProcessor:
@@ -290,6 +303,7 @@ SIGHTS: dict[str, Callable[[], tuple[Sight, Family, nn.Module]]] = {
     "gemma4, without": lambda: gemma4(hidden_size_per_layer_input=0, use_bidirectional_attention="vision"),
     "idefics3": idefics3,
     "qwen35": qwen35,
+    "qwen3vlmoe": qwen3vlmoe,
 }
 
 
@@ -297,5 +311,8 @@ def publish(folder: Path, name: str) -> Sight:
     """Write tiny.gguf and mmproj-tiny.gguf into the folder."""
     sight, family, text = SIGHTS[name]()
     write(folder / "mmproj-tiny.gguf", family)
-    write_gguf(folder / "tiny.gguf", text, tokenizer=sight.tokenizer)
+    if name in MIXTURES:
+        write_mixture(folder / "tiny.gguf", name, text, tokenizer=sight.tokenizer)
+    else:
+        write_gguf(folder / "tiny.gguf", text, tokenizer=sight.tokenizer)
     return sight

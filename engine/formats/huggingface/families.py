@@ -24,8 +24,10 @@ _OTHER_SENSES: Final = re.compile(
     r"(?:model\.)?(?:vision_tower|audio_tower|multi_modal_projector|embed_vision|embed_audio)\."
 )
 
-_STACK: Final = re.compile(r"model\.layers\.(0|[1-9][0-9]{0,4})\.(.+\.experts\.[a-z_]+)()")
-"""The experts of a layer in one tensor, whose name says no more."""
+_STACK: Final = re.compile(
+    r"model\.layers\.(0|[1-9][0-9]{0,4})\.((?:.+\.)?experts\.[a-z_]+|router\.[a-z_]+|layer_scalar)()"
+)
+"""Tensors whose name has no ending: the experts of a layer in one, and what scales."""
 _EXPERT: Final = re.compile(r"(.+\.experts)\.(0|[1-9][0-9]{0,4})\.(.+)")
 
 _WHOLE: Final = {
@@ -54,13 +56,22 @@ _LAYER_INPUTS: Final = {
     "per_layer_projection": "proj",
     "post_per_layer_input_norm": "post_norm",
 }
+_GEMMA4_EXPERTS: Final = {
+    "post_feedforward_layernorm_1": "post_ffw_norm_1",
+    "post_feedforward_layernorm_2": "post_ffw_norm_2",
+    "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
+    "router.proj": "ffn_gate_inp",
+    "router.scale": "ffn_gate_inp.scale",
+    "router.per_expert_scale": "ffn_down_exps.scale",
+    "experts.gate_up_proj": "ffn_gate_up_exps",
+    "experts.down_proj": "ffn_down_exps",
+}
 _LAYER_INPUTS_WHOLE: Final = {
     "model.embed_tokens_per_layer.weight": "per_layer_token_embd.weight",
     "model.per_layer_model_projection.weight": "per_layer_model_proj.weight",
     "model.per_layer_projection_norm.weight": "per_layer_proj_norm.weight",
 }
 _FUSED: Final = {"self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up"}
-_SCALAR: Final = re.compile(r"model\.layers\.(0|[1-9][0-9]{0,4})\.layer_scalar")
 _HEAD_NORMS: Final = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
 
 
@@ -72,8 +83,8 @@ class Family:
     that the model works out anew. `tied`: the head is the embedding unless the file says otherwise. The last of
     `still` layers has no rotary positions; 0 where all have. `whole` names the tensors that belong to no layer.
     `norm_shift` is what the weights of norms lack. `defaults` stand for keys that config.json leaves out, `own_keys`
-    tells those of GGUF that this family alone has. `text_part`: the checkpoint can also see or hear, and its text part,
-    which alone is read, has a name of its own.
+    tells those of GGUF that this family alone has. `text_part`: the checkpoint can also see or hear, and its text
+    part, which alone is read, has a name of its own.
     """
 
     architecture: str
@@ -82,12 +93,12 @@ class Family:
     ignored: str = ".rotary_emb.inv_freq"
     tied: bool = False
     still: int = 0
+    mixture: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     whole: Mapping[str, str] = field(default_factory=dict)
     norm_shift: float = 0.0
     defaults: Mapping[str, object] = field(default_factory=dict)
     own_keys: OwnKeys | None = None
     text_part: bool = False
-    mixture: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def leaves_out(self, name: str) -> bool:
         """Whether a tensor is none of those that a text is answered with."""
@@ -100,14 +111,14 @@ class Family:
         whole = _WHOLE | dict(self.whole)
         if name in whole:
             return whole[name]
-        if "layer_scalar" in self.modules and (scalar := _SCALAR.fullmatch(name)):
-            return f"blk.{scalar[1]}.{self.modules['layer_scalar']}.weight"
         layer = _LAYER.fullmatch(name) or _STACK.fullmatch(name)
         if layer is None:
             return None
         expert = _EXPERT.fullmatch(layer[2])
         module = self.modules.get(f"{expert[1]}.*.{expert[3]}" if expert else layer[2])
-        return module and f"blk.{layer[1]}.{module}.{layer[3] or 'weight'}"
+        if module is None or module.endswith(".scale"):
+            return module and f"blk.{layer[1]}.{module}"
+        return f"blk.{layer[1]}.{module}.{layer[3] or 'weight'}"
 
     def expert(self, name: str) -> int | None:
         """The number of the expert that a known tensor belongs to; `None` for all others."""
@@ -137,7 +148,7 @@ _GEMMA3: Final = Family(
 )
 _GEMMA4: Final = Family(
     "gemma4",
-    _BLOCK | _POST_NORMS | _HEAD_NORMS | _LAYER_INPUTS | {"layer_scalar": "layer_output_scale"},
+    _BLOCK | _POST_NORMS | _HEAD_NORMS | _LAYER_INPUTS | _GEMMA4_EXPERTS | {"layer_scalar": "layer_output_scale"},
     tied=True,
     whole=_LAYER_INPUTS_WHOLE,
     defaults=gemma.GEMMA4,

@@ -90,8 +90,6 @@ def gemma4(fields: Fields, head_dim: int) -> tuple[Keys, Vectors]:
     _refuse_activation(fields)
     if fields.get("use_bidirectional_attention") not in (None, "vision"):
         raise UnsupportedModelError("The checkpoint looks ahead (use_bidirectional_attention), which is not run here.")
-    if fields.flag("enable_moe_block", False):
-        raise UnsupportedModelError("The checkpoint is a mixture of experts (enable_moe_block), which is not run yet.")
     width = fields.integer("hidden_size_per_layer_input") if "hidden_size_per_layer_input" in fields else 0
     if width and fields.integer("vocab_size_per_layer_input") != fields.integer("vocab_size"):
         raise UnsupportedModelError(
@@ -115,6 +113,10 @@ def gemma4(fields: Fields, head_dim: int) -> tuple[Keys, Vectors]:
     }
     if fields.flag("use_double_wide_mlp", False):
         keys["feed_forward_length"] = [wide * (2 if index >= layers - borrowing else 1) for index in range(layers)]
+    if fields.flag("enable_moe_block", False):
+        keys["expert_count"] = fields.integer("num_experts")
+        keys["expert_used_count"] = fields.integer("top_k_experts")
+        keys["expert_feed_forward_length"] = fields.integer("moe_intermediate_size")
     near, far = _ropes(fields)
     if near is None or far is None:
         raise ModelFileError(f"rope_parameters in {fields.where} lack a kind of layer: it is damaged.")

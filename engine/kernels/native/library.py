@@ -74,7 +74,7 @@ SIGNATURES = {
     "ms_activate": "piip",
     "ms_gate": "ppiiip",
     "ms_splice": "piiipiiiip",
-    "ms_route": "ppiiiiiiiifpp",
+    "ms_route": "pppiiiiiiiifpp",
     "ms_experts": "pppiiippppppp",
     "ms_head_linears": "pipip",
     "ms_convolve": "piipipiip",

@@ -104,9 +104,9 @@ MS_API int ms_attention(ms_pool *pool, const float *q, const float *k, const flo
                         const int32_t *until, float *out);
 
 /* Of each row of logits[n, experts], the k experts that CONTRACT.md, section 11, chooses: ids[n, k] ascending, and their weights[n, k].
- * `bias` may be NULL. `groups` divides the experts; `kept` of them take part, by the sum of their `marks` best choices. */
-MS_API int ms_route(ms_pool *pool, const float *logits, const float *bias, int64_t n, int64_t experts, int64_t k, int64_t sigmoid,
-                    int64_t groups, int64_t kept, int64_t marks, int64_t normalise, float scale, int32_t *ids, float *weights);
+ * `bias` and `scales`, which multiply the weights, may be NULL. `groups` divides the experts; `kept` of them take part, by the sum of their `marks` best choices. */
+MS_API int ms_route(ms_pool *pool, const float *logits, const float *bias, const float *scales, int64_t n, int64_t experts, int64_t k,
+                    int64_t sigmoid, int64_t groups, int64_t kept, int64_t marks, int64_t normalise, float scale, int32_t *ids, float *weights);
 
 /* Matrices of one shape, those of a mixture's experts or of heads: the first one, how many, and the bytes from one to the next. */
 typedef struct {

@@ -3,7 +3,7 @@
 #include "simd.h"
 
 typedef struct {
-    const float *logits, *bias;
+    const float *logits, *bias, *scales;
     int64_t experts, k, sigmoid, groups, kept, marks, normalise;
     float scale;
     int32_t *ids;
@@ -90,6 +90,7 @@ static void route_row(const route_job *job, int64_t row, char *scratch) {
         i++;
     }
     for (int64_t i = 0; i < k; i++) weights[i] = (job->normalise ? weights[i] / sum : weights[i]) * job->scale;
+    for (int64_t i = 0; job->scales && i < k; i++) weights[i] *= job->scales[ids[i]];
 }
 
 static void route_rows(void *data, int64_t first, int64_t last, int thread) {
@@ -97,9 +98,9 @@ static void route_rows(void *data, int64_t first, int64_t last, int thread) {
     for (int64_t row = first; row < last; row++) route_row(job, row, job->scratch + thread * job->scratch_bytes);
 }
 
-int ms_route(ms_pool *pool, const float *logits, const float *bias, int64_t n, int64_t experts, int64_t k, int64_t sigmoid, int64_t groups,
-             int64_t kept, int64_t marks, int64_t normalise, float scale, int32_t *ids, float *weights) {
-    route_job job = {logits, bias, experts, k, sigmoid, groups, kept, marks, normalise, scale, ids, weights, NULL, 0};
+int ms_route(ms_pool *pool, const float *logits, const float *bias, const float *scales, int64_t n, int64_t experts, int64_t k,
+             int64_t sigmoid, int64_t groups, int64_t kept, int64_t marks, int64_t normalise, float scale, int32_t *ids, float *weights) {
+    route_job job = {logits, bias, scales, experts, k, sigmoid, groups, kept, marks, normalise, scale, ids, weights, NULL, 0};
     job.scratch_bytes = ((2 * experts + groups) * (int64_t)sizeof(float) + experts + groups + 63) / 64 * 64;
     job.scratch = pool_scratch(pool, 0, pool_threads(pool) * job.scratch_bytes);
     if (!job.scratch) return MS_NO_MEMORY;

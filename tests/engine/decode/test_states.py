@@ -16,6 +16,7 @@ from engine.decode.cache import KVCache, cache_bytes
 from engine.decode.fingerprint import fingerprint
 from engine.decode.forward import Forward
 from engine.decode.generate import HEADER_TOKENS, generate
+from engine.decode.prompt import Prompt
 from engine.decode.states import SNAPSHOTS, States, state_bytes
 from engine.errors import NumericsError
 from engine.formats import open_index
@@ -65,9 +66,7 @@ def reply(
 ) -> Finished:
     """Run a reply to its end, or until so many events have come."""
     cancel = Cancel()
-    for count, event in enumerate(
-        generate(forward, tokenizer, prompt, GREEDY, chunk=chunk, continues=True, cancel=cancel)
-    ):
+    for count, event in enumerate(generate(forward, tokenizer, Prompt.of(prompt), GREEDY, chunk=chunk, cancel=cancel)):
         if isinstance(event, Finished):
             return event
         if count + 1 == cancel_after:
@@ -126,7 +125,7 @@ def test_a_cancelled_reply_leaves_what_can_be_gone_on_from(
 
 def test_a_closed_reply_leaves_what_can_be_gone_on_from(hybrid: Callable[..., Forward], tokenizer: Tokenizer) -> None:
     forward = hybrid()
-    events = generate(forward, tokenizer, TOKENS[:40], GREEDY, chunk=16, continues=True)
+    events = generate(forward, tokenizer, Prompt.of(TOKENS[:40]), GREEDY, chunk=16)
     for event in events:
         if not isinstance(event, PrefillProgress):
             break
@@ -231,7 +230,7 @@ def test_a_cache_without_recurrent_layers_goes_back_to_any_length() -> None:
     cache = KVCache(PlainOps(), MIXED[1:2], 64, "f16", Meter())
     cache.extend([1, 2, 3, 4])
     cache.restore()
-    assert (cache.recurrent, len(cache), cache.truncate(3), cache.keep_prefix([1, 2, 3])) == (False, 4, 3, 2)
+    assert (cache.recurrent, len(cache), cache.truncate(3), cache.keep_prefix(Prompt.of([1, 2, 3]))) == (False, 4, 3, 2)
 
 
 class Marked:

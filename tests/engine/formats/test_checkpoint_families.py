@@ -23,7 +23,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from engine import models
+from engine import Engine, models
 from engine.errors import MillstreamError, ModelFileError, UnsupportedModelError
 from engine.formats import open_index
 from engine.kernels.plain import PlainOps
@@ -33,6 +33,7 @@ from tests.engine.formats.checkpoints import change, write_checkpoint
 from tests.engine.formats.test_checkpoint_logits import ENDS, logits
 from tests.engine.models.judge import TOKENS, tolerance, transformers_logits
 from tests.engine.models.test_gemma4 import SHAPES as GEMMA4
+from tests.engine.text import families
 from tests.tiny import tiny, write_gguf
 
 LINEAR = {
@@ -129,6 +130,19 @@ def test_names_of_either_age_mean_the_same_text_part(folder: Path) -> None:
     }
 
 
+def test_a_gemma_4_answers_alike_whatever_the_chunks(folder: Path) -> None:
+    tokenizer, _ = families.sentencepiece("Gemma 4")
+    rows = tokenizer.get_vocab_size() + 3
+    borrowing = GEMMA4["layers that borrow"] | {"vocab_size": rows, "vocab_size_per_layer_input": rows}
+    write_checkpoint(folder, tiny("gemma4", **ENDS, **borrowing), tokenizer=tokenizer)
+    change(folder / "tokenizer_config.json", bos_token="<|begin|>", eos_token="<|im_end|>")
+    with Engine.load(folder) as engine:
+        wanted = engine.fingerprint("The miller's wheel", 8)
+        assert len(set(wanted.tokens)) > 1
+        for chunk in (1, 3, 512):
+            assert engine.fingerprint("The miller's wheel", 8, chunk=chunk) == wanted
+
+
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint of each family."""
@@ -193,7 +207,6 @@ UNSUPPORTED: dict[str, tuple[str, dict[str, Any], str]] = {
     "a gate": ("gemma2", {"hidden_activation": "silu"}, "'silu'"),
     "looking ahead": ("gemma3", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
     "all looking ahead": ("gemma4", {"use_bidirectional_attention": "all"}, "use_bidirectional_attention"),
-    "experts": ("gemma4", {"enable_moe_block": True}, "mixture of experts"),
     "inputs for other tokens": ("gemma4", {"vocab_size_per_layer_input": 95}, "vocab_size_per_layer_input"),
     "a layer of its own": ("gemma4", {"per_layer_config": {"1": {"rms_norm_eps": 1e-3}}}, "layer 1 a 'rms_norm_eps'"),
     "local positions scaled": (

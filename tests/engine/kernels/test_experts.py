@@ -138,6 +138,21 @@ def test_the_bias_chooses_but_does_not_weigh(device: str) -> None:
         assert shares.tolist() == [[1.5, 1.5]]
 
 
+def test_scales_of_experts_multiply_the_weights_of_the_chosen(native: NativeOps) -> None:
+    logits, scales = floats(31, 9, N_EXPERTS), np.abs(floats(32, N_EXPERTS)) + np.float32(0.5)
+    router = Router(4, normalise=True)
+    plain, reference = PlainOps(), ReferenceOps()
+    unscaled = plain.route(logits, router)
+    wanted = plain.route(logits, router, None, scales)
+    assert np.array_equal(wanted.ids, unscaled.ids)
+    assert same_bits(wanted.weights, unscaled.weights * scales[unscaled.ids])
+    made = native.route(native.tensor(logits), router, None, native.vector(scales))
+    assert same_bits(native.host(made.weights), wanted.weights)
+    told = reference.route(reference.tensor(logits), router, None, reference.vector(scales))
+    order = told.ids.argsort(dim=-1)
+    assert np.allclose(told.weights.gather(-1, order).numpy(), wanted.weights, rtol=1e-5)
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("scores", ["softmax", "sigmoid"])
 def test_a_group_counts_by_so_many_of_its_best(device: str, scores: str) -> None:

@@ -192,3 +192,22 @@ def test_matrices_the_other_way_round_are_decoded(
         assert np.abs(expected - exact).max() < 1e-5 * size
         made = judge.head_linears(judge.tensor(x), judge.stack(weight), transposed=True).numpy()
         np.testing.assert_allclose(made, exact, atol=1e-12 * size)
+
+
+def test_a_long_history_of_many_heads_is_merged_a_stretch_at_a_time(native: NativeOps) -> None:
+    """Its parts together would take more memory than a row may hold."""
+    spec, n_heads, length = CacheSpec(1, 8, 512), 600, 900
+    draws = np.random.default_rng(3)
+    q = draws.standard_normal((1, n_heads * 8), np.float32)
+    k, v = (draws.standard_normal((length, width), np.float32) for width in (8, 512))
+    made = []
+    for ops in (native, PlainOps()):
+        layer = ops.cache(spec, length, "f32")
+        if isinstance(layer, PlainCache):
+            layer.store(k[:-1], v[:-1], 0)
+        else:
+            few = AttentionSpec(1, 1.0)
+            ops.attention(tensor(ops, k[:-1]), tensor(ops, k[:-1]), tensor(ops, v[:-1]), layer, few, 0)
+        last = (tensor(ops, part) for part in (q, k[-1:], v[-1:]))
+        made.append(ops.host(ops.attention(*last, layer, AttentionSpec(n_heads, 0.35), length - 1)))
+    assert same_bits(*made)

@@ -17,7 +17,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from tests.tiny import CONTEXT, _write_rotary
+from tests.tiny import CONTEXT, write_rotary
 
 SHAPE: dict[str, object] = {
     "vocab_size": 96,
@@ -164,7 +164,7 @@ def write_deepseek(path: Path, model: PreTrainedModel, encoding: str = "F32", *,
         writer.add_expert_group_used_count(config.topk_group)
     if third and config.norm_topk_prob:
         writer.add_expert_weights_norm(True)
-    _write_rotary(writer, model)
+    write_rotary(writer, model)
     if config.rope_parameters.get("mscale_all_dim") is not None:
         writer.add_rope_scaling_yarn_log_mul(0.1 * config.rope_parameters["mscale_all_dim"])
     with torch.no_grad():

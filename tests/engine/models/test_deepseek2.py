@@ -14,7 +14,7 @@ from engine import models
 from engine.decode.cache import KVCache
 from engine.decode.fingerprint import fingerprint
 from engine.decode.forward import Forward
-from engine.errors import ModelFileError
+from engine.errors import ModelFileError, UnsupportedModelError
 from engine.formats.gguf import read
 from engine.formats.index import TensorIndex
 from engine.kernels.native import NativeOps
@@ -186,6 +186,13 @@ def test_a_tensor_that_the_metadata_contradicts_is_named(
 ) -> None:
     with pytest.raises(ModelFileError, match=tensor):
         build(index, changes)
+
+
+@pytest.mark.parametrize("key", ["nextn_predict_layers", "attention.temperature_scale"])
+def test_what_other_models_of_the_name_have_is_refused(index: TensorIndex, key: str) -> None:
+    build(index, {key: 0})
+    with pytest.raises(UnsupportedModelError, match=rf"deepseek2\.{key}"):
+        build(index, {key: 1})
 
 
 def test_every_tensor_must_be_there(index: TensorIndex) -> None:

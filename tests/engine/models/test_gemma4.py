@@ -24,6 +24,7 @@ from tests.tiny import load_model, tiny, write_gguf
 LOCAL, GLOBAL = "sliding_attention", "full_attention"
 SMALL = {"hidden_size": 32, "intermediate_size": 32}
 SIX = {"num_hidden_layers": 6, "layer_types": [LOCAL, LOCAL, GLOBAL] * 2} | SMALL
+EXPERTS = {"enable_moe_block": True, "num_experts": 8, "top_k_experts": 3, "moe_intermediate_size": 32}
 SHAPES: dict[str, dict[str, object]] = {
     "one of each kind": {},
     "layers that borrow": SIX | {"num_kv_shared_layers": 3},
@@ -31,6 +32,9 @@ SHAPES: dict[str, dict[str, object]] = {
     "no inputs of layers": {"hidden_size_per_layer_input": 0},
     "values are keys, fewer of them": SIX
     | {"attention_k_eq_v": True, "num_global_key_value_heads": 1, "hidden_size_per_layer_input": 0},
+    "experts": SIX | {"hidden_size_per_layer_input": 0, "attention_k_eq_v": True} | EXPERTS,
+    "experts and inputs of layers": EXPERTS,
+    "tied": {"tie_word_embeddings": True},
     "a cap that bites": {"final_logit_softcapping": 3.0},
     "heads of one width": {"global_head_dim": 16},
     "a window as long as the text": {"sliding_window": 40},
