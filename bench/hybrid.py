@@ -16,8 +16,19 @@ NAMES = {
     "linear_attn.conv1d": "ssm_conv1d",
     "linear_attn.norm": "ssm_norm",
     "linear_attn.out_proj": "ssm_out",
+    "mlp.gate": "ffn_gate_inp",
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_expert.down_proj": "ffn_down_shexp",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
 }
-PARAMETERS = {"linear_attn.A_log": "ssm_a", "linear_attn.dt_bias": "ssm_dt.bias"}
+PARAMETERS = {
+    "linear_attn.A_log": "ssm_a",
+    "linear_attn.dt_bias": "ssm_dt.bias",
+    # The converter leaves gates and what they gate together where it is asked to.
+    "mlp.experts.gate_up_proj": "ffn_gate_up_exps.weight",
+    "mlp.experts.down_proj": "ffn_down_exps.weight",
+}
 """Those that are called neither weight nor bias."""
 
 
@@ -28,7 +39,7 @@ def to_gguf(name: str, values: np.ndarray, config: PreTrainedConfig) -> np.ndarr
     in Transformers; in a file the first of every key head come first, then the second ones.
     """
     if name.endswith("A_log"):
-        values = -np.exp(values)
+        values = (-np.exp(values.astype(np.float64))).astype(np.float32)
     elif name.endswith("norm.weight") and "linear_attn" not in name:
         values = values + np.float32(1)
     return _reordered(name, values.squeeze() if "conv1d" in name else values, config, into_file=True)
@@ -49,7 +60,13 @@ def configuration(meta: dict[str, object]) -> dict[str, object]:
     layers = int(meta["block_count"]) - int(meta.get("nextn_predict_layers", 0))
     period = int(meta.get("full_attention_interval", 4))
     recurrent = meta.get("attention.recurrent_layers") or [(index + 1) % period > 0 for index in range(layers)]
-    return {
+    mixture = {
+        "num_experts": "expert_count",
+        "num_experts_per_tok": "expert_used_count",
+        "moe_intermediate_size": "expert_feed_forward_length",
+        "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
+    }
+    return {name: meta[key] for name, key in mixture.items() if key in meta} | {
         "num_hidden_layers": layers,
         "layer_types": ["linear_attention" if flag else "full_attention" for flag in recurrent[:layers]],
         "linear_conv_kernel_dim": meta["ssm.conv_kernel"],

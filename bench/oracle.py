@@ -27,6 +27,8 @@ from transformers import (
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3_5ForCausalLM,
+    Qwen3_5MoeForCausalLM,
+    Qwen3_5MoeTextConfig,
     Qwen3_5TextConfig,
     Qwen3Config,
     Qwen3ForCausalLM,
@@ -66,6 +68,7 @@ CLASSES: dict[str, tuple[Callable[..., PreTrainedConfig], type[PreTrainedModel]]
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM),
     "qwen35": (Qwen3_5TextConfig, Qwen3_5ForCausalLM),
+    "qwen35moe": (Qwen3_5MoeTextConfig, Qwen3_5MoeForCausalLM),
     "qwen3vl": (qwen3vl_config, Qwen3VLForConditionalGeneration),
     "smollm3": (SmolLM3Config, SmolLM3ForCausalLM),
 }
@@ -120,7 +123,7 @@ def gguf_name(name: str, config: PreTrainedConfig) -> str:
     if not name.startswith(LAYERS):
         return names[name]
     layer, _, rest = name.removeprefix(LAYERS).partition(".")
-    if rest in hybrid.PARAMETERS:
+    if rest in hybrid.PARAMETERS and architecture_of(config) in hybrid.HYBRID:
         return f"blk.{layer}.{hybrid.PARAMETERS[rest]}"
     module, _, kind = rest.rpartition(".")
     return f"blk.{layer}.{names[module]}.{kind}"
@@ -177,8 +180,8 @@ def transformers_model(index: TensorIndex) -> PreTrainedModel:
         for name, values in parameters.items():
             if ".visual." in name:
                 continue
-            stored = decode(index, gguf_name(name, config))
-            stored = stored.reshape(values.shape) if values.ndim < 3 else stored
+            tensor = gguf_name(name, config)
+            stored = decode(index, tensor).reshape(index.tensors[tensor].shape)
             values.copy_(torch.tensor(to_transformers(name, stored, config)))
         if "rope_freqs.weight" in index.tensors and architecture != "gemma4":
             model.model.rotary_emb.inv_freq /= torch.tensor(decode(index, "rope_freqs.weight")[0])
@@ -192,7 +195,7 @@ def _configuration(index: TensorIndex, architecture: str) -> dict[str, Any]:
     given = {
         "vocab_size": index.tensors["token_embd.weight"].shape[0],
         "hidden_size": hidden_size,
-        "intermediate_size": meta["feed_forward_length"],
+        "intermediate_size": meta.get("feed_forward_length"),
         "num_hidden_layers": meta["block_count"],
         "num_attention_heads": n_heads,
         "num_key_value_heads": meta.get("attention.head_count_kv", n_heads),

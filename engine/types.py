@@ -46,9 +46,9 @@ class Message:
 
     role: Role
     content: str
-    images: tuple[Image, ...] = ()
     calls: tuple[ToolCall, ...] = ()
     reasoning: str = ""
+    images: tuple[Image, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -56,10 +56,18 @@ HYBRID_SHAPE: dict[str, object] = {
     "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
 }
 """What a tiny Qwen3.5 has besides: three recurrent layers and one that attends."""
+HYBRID_MIXTURE: dict[str, object] = {
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 96,
+}
+"""What its mixtures have besides."""
 FAMILY_SHAPES: dict[str, dict[str, object]] = {
     "gemma2": GEMMA_SHAPE,
     "gemma3": GEMMA_SHAPE,
     "qwen35": HYBRID_SHAPE,
+    "qwen35moe": HYBRID_SHAPE | HYBRID_MIXTURE,
     "qwen3vl": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 2, 2]}},
 }
 """What a tiny model of a family has besides."""
@@ -84,6 +92,8 @@ def tiny(architecture: str, **changes: object) -> PreTrainedModel:
             elif "norm" in name:
                 centred = gemma or (hybrid and "linear_attn" not in name)
                 values.mul_(0.2).add_(0 if centred else 1)
+            elif values.ndim == 3 and "experts" in name:
+                values *= 1.5 / values.shape[-1] ** 0.5
             elif "A_log" in name:
                 values.sub_(3)  # states last for some twenty tokens
     return model
@@ -111,7 +121,8 @@ def write_gguf(
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
-    writer.add_feed_forward_length(config.intermediate_size)
+    if architecture_of(config) != "qwen35moe":
+        writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_key_length(config.head_dim)
@@ -137,7 +148,8 @@ def write_gguf(
         for name, values in model.named_parameters():
             if ".visual." in name:
                 continue
-            kind = GGMLQuantizationType[encoding if values.ndim == 2 else "F32"]
+            packs = (values.ndim == 2 or "experts" in name) and "mlp.gate." not in name and "expert_gate" not in name
+            kind = GGMLQuantizationType[encoding if packs else "F32"]
             packed = gguf.quantize(to_gguf(name, values.numpy(), config), kind)
             writer.add_tensor(gguf_name(name, config), packed, raw_dtype=kind)
             rounded = gguf.dequantize(packed, kind).astype(np.float32)
@@ -157,6 +169,11 @@ def load_model(path: Path, ops: Ops, context: int = CONTEXT) -> Model:
 
 def _write_hybrid(writer: GGUFWriter, config: PreTrainedConfig) -> None:
     """As `Qwen3NextModel` and `_Qwen35MRopeMixin`. A converter of today also lists the recurrent layers."""
+    if architecture_of(config) == "qwen35moe":
+        writer.add_expert_count(config.num_experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+        writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
     writer.add_ssm_conv_kernel(config.linear_conv_kernel_dim)
     writer.add_ssm_state_size(config.linear_key_head_dim)
     writer.add_ssm_group_count(config.linear_num_key_heads)

@@ -81,7 +81,7 @@ def execute(arguments: argparse.Namespace) -> int:
                     "/quit leaves. To send a line that begins with a slash, write two."
                 )
                 continue
-            messages.append(Message("user", line, tuple(images)))
+            messages.append(Message("user", line, images=tuple(images)))
             images.clear()
             try:
                 reply = _reply(engine, messages, settings, final_only=arguments.final_only)

@@ -45,7 +45,7 @@ def execute(arguments: argparse.Namespace) -> int:
         if arguments.raw:
             events = engine.generate(prompt, settings)
         else:
-            messages = [*options.opening(arguments), Message("user", prompt, images)]
+            messages = [*options.opening(arguments), Message("user", prompt, images=images)]
             events = engine.chat(messages, settings, tools=tools)
         reply = _Reply(stream=not arguments.json, final_only=arguments.final_only)
         finished = reply.follow(events)

@@ -158,8 +158,7 @@ class WeightStore:
         """A small tensor's values, float32 of its shape, read once."""
         if info.name not in self._vectors:
             packed = self._read(info).reshape(math.prod(info.shape[:-1]), -1)
-            values = weights.get(info.encoding).decode(packed).reshape(info.shape)
-            self._vectors[info.name] = values + np.float32(info.shift) if info.shift else values
+            self._vectors[info.name] = _changed(weights.get(info.encoding).decode(packed), info).reshape(info.shape)
         return self._vectors[info.name]
 
     def _worked_out(self, name: str, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
@@ -201,14 +200,16 @@ class WeightStore:
         file = self._files.get(span.path)
         if file is None:
             file = self._files[span.path] = ModelFile(span.path)
-        whole_heads = max(PIECE // info.head_bytes, 1) * info.head_bytes
-        for start in range(0, span.nbytes, whole_heads):
+        most = max(PIECE // info.unit_bytes, 1) * info.unit_bytes
+        for start in range(0, span.nbytes, most):
             if self._cancel is not None:
                 self._cancel.check()
-            piece = into[start : start + whole_heads]
+            piece = into[start : start + most]
             file.read(piece, span.offset + start, info.name)
             if info.split_heads:
                 _join_heads(piece, info)
+            if info.column_runs:
+                _order_columns(piece, info)
             self.bytes_read += piece.size
             if self._progress is not None:
                 self._progress(LoadProgress("Reading weights", self.bytes_read, self.total))
@@ -217,8 +218,22 @@ class WeightStore:
 def _join_heads(piece: npt.NDArray[np.uint8], info: TensorInfo) -> None:
     """Bring the rows of whole heads, as they lie on disk, into their order (`TensorInfo.split_heads`), in place."""
     pairs = info.shape[0] // info.split_heads // 2
-    halves = piece.reshape(piece.size // info.head_bytes, 2, pairs, -1)
+    halves = piece.reshape(piece.size // info.unit_bytes, 2, pairs, -1)
     piece[:] = halves.swapaxes(1, 2).reshape(-1)
+
+
+def _order_columns(piece: npt.NDArray[np.uint8], info: TensorInfo) -> None:
+    """Bring the elements of whole rows, as they lie on disk, into their order (`TensorInfo.column_runs`), in place."""
+    rows = piece.reshape(piece.size // info.unit_bytes, info.shape[1], -1)
+    rows[:] = np.concatenate([rows[:, start:stop] for start, stop in info.column_runs], axis=1)
+
+
+def _changed(values: npt.NDArray[np.float32], info: TensorInfo) -> npt.NDArray[np.float32]:
+    """The values that a model uses (`TensorInfo.shift` and `logarithms`)."""
+    if info.logarithms:
+        with np.errstate(over="ignore"):
+            return (-np.exp(values.astype(np.float64))).astype(np.float32)
+    return values + np.float32(info.shift) if info.shift else values
 
 
 def _transpose(data: npt.NDArray[np.uint8], info: TensorInfo) -> None:

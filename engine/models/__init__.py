@@ -22,6 +22,7 @@ from engine.models import (
     qwen3vl,
     qwen3vlmoe,
     qwen35,
+    qwen35moe,
     smollm3,
 )
 from engine.models.metadata import Metadata
@@ -43,6 +44,7 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = MappingProxyType(
         "qwen3": qwen3.build,
         "qwen3moe": qwen3moe.build,
         "qwen35": qwen35.build,
+        "qwen35moe": qwen35moe.build,
         "qwen3vl": qwen3vl.build,
         "qwen3vlmoe": qwen3vlmoe.build,
         "smollm3": smollm3.build,

@@ -89,7 +89,11 @@ class Config:
             n_layers=blocks - drafting,
             context_length=context_length,
             hidden_size=hidden_size,
-            intermediate_size=keys.integer("feed_forward_length", high=MAX_WIDTH),
+            # A family whose layers are all mixtures may have no other width than its experts'.
+            intermediate_size=keys.integer(
+                f"{'expert_' if mixture and 'feed_forward_length' not in keys else ''}feed_forward_length",
+                high=MAX_WIDTH,
+            ),
             n_heads=n_heads,
             n_kv_heads=n_kv_heads,
             key_dim=key_dim,

@@ -111,7 +111,7 @@ def messages(turns: Sequence[Turn]) -> list[Message]:
     made = []
     for role, parts in turns:
         text = "".join(PLACE if isinstance(part, Image) else part for part in parts)
-        made.append(Message(role, text, tuple(part for part in parts if isinstance(part, Image))))
+        made.append(Message(role, text, images=tuple(part for part in parts if isinstance(part, Image))))
     return made
 
 

@@ -132,22 +132,22 @@ def rows_after(engine: Engine, messages: Sequence[Message]) -> list[int]:
 
 FIRST, SECOND, THIRD = png(40, 24, 1), png(17, 50, 2), png(8, 8, 3)
 QUESTIONS = {
-    "before the text": (Message("user", "What?", (FIRST,)), turn("user", FIRST, *said("What?"))),
+    "before the text": (Message("user", "What?", images=(FIRST,)), turn("user", FIRST, *said("What?"))),
     "among the text": (
-        Message("user", f"a{PLACE}bc{PLACE}", (FIRST, SECOND)),
+        Message("user", f"a{PLACE}bc{PLACE}", images=(FIRST, SECOND)),
         turn("user", *said("a"), FIRST, *said("bc"), SECOND),
     ),
     "more than places": (
-        Message("user", f"a{PLACE}b", (THIRD, SECOND, FIRST)),
+        Message("user", f"a{PLACE}b", images=(THIRD, SECOND, FIRST)),
         turn("user", THIRD, SECOND, *said("a"), FIRST, *said("b")),
     ),
     "fewer than places": (
-        Message("user", f"{PLACE}b{PLACE}", (THIRD,)),
+        Message("user", f"{PLACE}b{PLACE}", images=(THIRD,)),
         turn("user", THIRD, *said(f"b{PLACE}")),
     ),
-    "alone": (Message("user", "", (SECOND,)), turn("user", SECOND)),
+    "alone": (Message("user", "", images=(SECOND,)), turn("user", SECOND)),
     "markers in the text": (
-        Message("user", "<|image_pad|>?", (THIRD,)),
+        Message("user", "<|image_pad|>?", images=(THIRD,)),
         turn("user", THIRD, *said("<|image_pad|>?")),
     ),
 }
@@ -164,9 +164,9 @@ def test_a_reply_to_pictures_is_that_of_transformers(engine: Engine, model: PreT
 def test_a_picture_in_the_second_turn_is_that_of_transformers_and_keeps_the_first(
     engine: Engine, model: PreTrainedModel
 ) -> None:
-    first = [Message("user", "What?", (FIRST,))]
+    first = [Message("user", "What?", images=(FIRST,))]
     rows_after(engine, first)
-    messages = [*first, Message("assistant", "A mill."), Message("user", "And this?", (SECOND, FIRST))]
+    messages = [*first, Message("assistant", "A mill."), Message("user", "And this?", images=(SECOND, FIRST))]
     rows = turn("user", FIRST, *said("What?")) + turn("assistant", *said("A mill."))
     rows += turn("user", SECOND, FIRST, *said("And this?"))
     expected = transformers_reply(model, [*rows, START, *said("assistant\n")], 6)
@@ -177,7 +177,7 @@ def test_a_picture_in_the_second_turn_is_that_of_transformers_and_keeps_the_firs
 
 
 def test_the_picture_makes_a_difference(engine: Engine) -> None:
-    replies = [rows_after(engine, [Message("user", "What?", (png(24, 24, seed),))])[-5:] for seed in range(4)]
+    replies = [rows_after(engine, [Message("user", "What?", images=(png(24, 24, seed),))])[-5:] for seed in range(4)]
     assert len({tuple(reply) for reply in replies}) > 1
 
 
@@ -185,7 +185,7 @@ def test_a_cap_on_patches_shortens_the_prompt(folder: Path, model: PreTrainedMod
     lengths = []
     for cap in (16, 64, None):
         with Engine.load(folder / "tiny.gguf", Budgets(threads=1, context=256, max_patches=cap)) as made:
-            lengths.append(len(rows_after(made, [Message("user", "?", (png(44, 44),))])))
+            lengths.append(len(rows_after(made, [Message("user", "?", images=(png(44, 44),))])))
     assert lengths[0] < lengths[1] < lengths[2]
 
 
@@ -225,11 +225,11 @@ def test_a_reply_can_be_cancelled_while_a_picture_is_looked_at(engine: Engine, m
 def test_the_tower_and_the_pictures_are_counted(engine: Engine) -> None:
     before = engine.memory
     assert before.vision == 0
-    rows_after(engine, [Message("user", "?", (FIRST, SECOND))])
+    rows_after(engine, [Message("user", "?", images=(FIRST, SECOND))])
     both = engine.memory
     assert both.weights == before.weights and both.vision > engine.info.vision_bytes
     assert both.total == both.weights + both.kv + both.activations + both.vision
-    rows_after(engine, [Message("user", "?", (FIRST,))])
+    rows_after(engine, [Message("user", "?", images=(FIRST,))])
     values_of_a_patch = 4 * 3 * 4 * 4
     area = 6 * 2 * 4  # SECOND's tokens, in patches
     assert both.vision - engine.memory.vision == area * values_of_a_patch
@@ -242,12 +242,12 @@ def test_the_prompt_with_its_pictures_must_fit(folder: Path, model: PreTrainedMo
         Engine.load(folder / "tiny.gguf", Budgets(threads=1, context=40)) as made,
         pytest.raises(ContextError, match="context holds 40"),
     ):
-        made.chat([Message("user", "?", (png(44, 44),))], GREEDY)
+        made.chat([Message("user", "?", images=(png(44, 44),))], GREEDY)
 
 
 def test_a_damaged_picture_is_named_and_the_conversation_goes_on(engine: Engine) -> None:
     with pytest.raises(ImageError, match=r"cut\.png"):
-        engine.chat([Message("user", "?", (Image(FIRST.data[:200], "cut.png"),))], GREEDY)
+        engine.chat([Message("user", "?", images=(Image(FIRST.data[:200], "cut.png"),))], GREEDY)
     assert rows_after(engine, [Message("user", "?")])
 
 
@@ -263,7 +263,7 @@ def test_a_model_without_a_tower_says_so(tmp_path: Path) -> None:
         Engine.load(write_tiny_chat(tmp_path / "tiny.gguf"), Budgets(threads=1)) as made,
         pytest.raises(SettingsError, match="no vision tower"),
     ):
-        made.chat([Message("user", "?", (FIRST,))], GREEDY)
+        made.chat([Message("user", "?", images=(FIRST,))], GREEDY)
 
 
 def test_a_tower_of_another_family_or_width_is_refused_with_both_files(
@@ -294,7 +294,7 @@ def test_a_tower_with_other_levels_is_refused_when_the_first_picture_comes(
         Engine.load(folder / "tiny.gguf", BUDGETS, mmproj=tmp_path / "mmproj-flat.gguf") as made,
         pytest.raises(UnsupportedModelError, match=r"1 DeepStack levels, but tiny\.gguf takes 2"),
     ):
-        made.chat([Message("user", "?", (FIRST,))], GREEDY)
+        made.chat([Message("user", "?", images=(FIRST,))], GREEDY)
 
 
 def test_a_tower_that_is_none_is_refused(folder: Path, model: PreTrainedModel) -> None:

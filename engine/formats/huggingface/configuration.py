@@ -80,7 +80,7 @@ class Configuration:
             "context_length": fields.integer("max_position_embeddings"),
             "embedding_length": fields.integer("hidden_size"),
             "block_count": fields.integer("num_hidden_layers"),
-            "feed_forward_length": fields.integer("intermediate_size"),
+            **self._width(),
             "attention.head_count": heads,
             "attention.head_count_kv": self.heads("num_key_value_heads"),
             "attention.layer_norm_rms_epsilon": fields.number("rms_norm_eps", 1e-6),
@@ -93,6 +93,11 @@ class Configuration:
         prefix = self.family.architecture
         whole = {f"{prefix}.{key}": _rounded(value) for key, value in (keys | own_keys).items()}
         return {"general.architecture": prefix, "general.name": self._name(), **whole}, vectors
+
+    def _width(self) -> dict[str, object]:
+        """The width of the feed-forward layers, which families that are a mixture throughout may not have."""
+        absent = bool(self.family.mixture) and "intermediate_size" not in self.fields
+        return {} if absent else {"feed_forward_length": self.fields.integer("intermediate_size")}
 
     def _mixture(self) -> dict[str, object]:
         """The keys of a mixture of experts, in families that are one."""
@@ -129,7 +134,8 @@ def _refuse_variants(fields: Fields, family: Family) -> None:
         raise UnsupportedModelError(
             f"The checkpoint's feed-forward layers use {quoted(activation)} (hidden_act), where silu is known."
         )
-    if fields.number("partial_rotary_factor", 1.0) != 1:
+    rope = fields.fields("rope_parameters") or Fields({}, fields.where)
+    if rope.number("partial_rotary_factor", fields.number("partial_rotary_factor", 1.0)) != 1:
         raise UnsupportedModelError(
             "The checkpoint turns only a part of each head (partial_rotary_factor), which its architecture does not "
             "have here."

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
-from engine.formats.huggingface import gemma, phi3
+from engine.formats.huggingface import gemma, hybrid, phi3
 from engine.formats.huggingface.fields import Fields
+from engine.formats.index import TensorInfo
 
 OwnKeys = Callable[[Fields, int], tuple[dict[str, object], dict[str, tuple[float, ...]]]]
 """The values of config.json and the width of a head → keys and vectors. Raises UnsupportedModelError for a variant
@@ -21,8 +22,12 @@ that is not run."""
 _LAYER: Final = re.compile(r"model\.layers\.(0|[1-9][0-9]{0,4})\.(.+)\.(weight|bias)")
 _TEXT: Final = re.compile(r"(?:model\.)?language_model\.(?:model\.)?(.+)")
 _OTHER_SENSES: Final = re.compile(
-    r"(?:model\.)?(?:vision_tower|audio_tower|multi_modal_projector|embed_vision|embed_audio)\."
+    r"(?:model\.)?(?:visual|vision_tower|audio_tower|multi_modal_projector|embed_vision|embed_audio)\."
 )
+
+_DRAFTING: Final = re.compile(r"(?:model\.)?mtp\.")
+"""Blocks that draft tokens for the model to check."""
+_PARAMETER: Final = re.compile(r"model\.layers\.(0|[1-9][0-9]{0,4})\.(.+)")
 
 _STACK: Final = re.compile(
     r"model\.layers\.(0|[1-9][0-9]{0,4})\.((?:.+\.)?experts\.[a-z_]+|router\.[a-z_]+|layer_scalar)()"
@@ -84,7 +89,8 @@ class Family:
     `still` layers has no rotary positions; 0 where all have. `whole` names the tensors that belong to no layer.
     `norm_shift` is what the weights of norms lack. `defaults` stand for keys that config.json leaves out, `own_keys`
     tells those of GGUF that this family alone has. `text_part`: the checkpoint can also see or hear, and its text
-    part, which alone is read, has a name of its own.
+    part, which alone is read, has a name of its own. `parameters` names what of a layer is neither weight nor bias;
+    `arranged` gives a tensor in the order and with the values that a GGUF file would have.
     """
 
     architecture: str
@@ -99,10 +105,14 @@ class Family:
     defaults: Mapping[str, object] = field(default_factory=dict)
     own_keys: OwnKeys | None = None
     text_part: bool = False
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    arranged: Callable[[TensorInfo, Fields], TensorInfo] = lambda info, fields: info
 
     def leaves_out(self, name: str) -> bool:
         """Whether a tensor is none of those that a text is answered with."""
-        return name.endswith(self.ignored) or (self.text_part and _OTHER_SENSES.match(name) is not None)
+        if name.endswith(self.ignored) or _DRAFTING.match(name) is not None:
+            return True
+        return self.text_part and _OTHER_SENSES.match(name) is not None
 
     def gguf_name(self, name: str) -> str | None:
         """The name of a tensor in GGUF; `None` for one that is not known. All experts of a layer have one name."""
@@ -111,6 +121,9 @@ class Family:
         whole = _WHOLE | dict(self.whole)
         if name in whole:
             return whole[name]
+        parameter = _PARAMETER.fullmatch(name)
+        if parameter is not None and parameter[2] in self.parameters:
+            return f"blk.{parameter[1]}.{self.parameters[parameter[2]]}"
         layer = _LAYER.fullmatch(name) or _STACK.fullmatch(name)
         if layer is None:
             return None
@@ -171,6 +184,31 @@ _QWEN3_MOE: Final = {
     "mlp.experts.gate_up_proj": "ffn_gate_up_exps",
     "mlp.experts.down_proj": "ffn_down_exps",
 }
+_SHARED_EXPERT: Final = {
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_expert.down_proj": "ffn_down_shexp",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+}
+_HYBRID: Final = Family(
+    "qwen35",
+    _BLOCK | _HEAD_NORMS | hybrid.MODULES,
+    norm_shift=1.0,
+    defaults=hybrid.DEFAULTS,
+    own_keys=hybrid.own_keys,
+    parameters=hybrid.PARAMETERS,
+    arranged=hybrid.arranged,
+)
+_HYBRID_MOE: Final = replace(
+    _HYBRID,
+    architecture="qwen35moe",
+    modules=_BLOCK | _HEAD_NORMS | hybrid.MODULES | _QWEN3_MOE | _SHARED_EXPERT,
+    mixture=_EXPERTS
+    | {
+        "expert_feed_forward_length": ("moe_intermediate_size",),
+        "expert_shared_feed_forward_length": ("shared_expert_intermediate_size",),
+    },
+)
 
 FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
     {
@@ -190,6 +228,10 @@ FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
             _BLOCK | _HEAD_NORMS | _QWEN3_MOE,
             mixture=_EXPERTS | {"expert_feed_forward_length": ("moe_intermediate_size",)},
         ),
+        "Qwen3_5ForCausalLM": _HYBRID,
+        "Qwen3_5ForConditionalGeneration": replace(_HYBRID, text_part=True),
+        "Qwen3_5MoeForCausalLM": _HYBRID_MOE,
+        "Qwen3_5MoeForConditionalGeneration": replace(_HYBRID_MOE, text_part=True),
         "SmolLM3ForCausalLM": Family("smollm3", _BLOCK, _SPLIT, tied=True, still=4),
     }
 )

@@ -68,9 +68,10 @@ def _tensors(config: Configuration, entries: Mapping[str, Entry]) -> dict[str, T
                 "it does not belong to this config.json. Download both again."
             )
         shift = config.family.norm_shift if name.endswith("norm.weight") else 0.0
-        tensors[name] = TensorInfo(
+        info = TensorInfo(
             name, entry.shape, entry.dtype, entry.path, entry.offset, entry.nbytes, split_heads=heads, shift=shift
         )
+        tensors[name] = config.family.arranged(info, config.fields)
     for name, found in experts.items():
         if name in tensors:
             raise ModelFileError(

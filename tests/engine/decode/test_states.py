@@ -230,7 +230,7 @@ def test_a_cache_without_recurrent_layers_goes_back_to_any_length() -> None:
     cache = KVCache(PlainOps(), MIXED[1:2], 64, "f16", Meter())
     cache.extend([1, 2, 3, 4])
     cache.restore()
-    assert (cache.recurrent, len(cache), cache.truncate(3), cache.keep_prefix(Prompt.of([1, 2, 3]))) == (False, 4, 3, 2)
+    assert (cache.recurrent, len(cache), cache.truncate(3), cache.keep_prefix(Prompt((1, 2, 3)))) == (False, 4, 3, 2)
 
 
 class Marked:

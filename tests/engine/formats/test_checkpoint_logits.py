@@ -95,7 +95,7 @@ def test_heads_are_joined_however_many_fit_into_one_read(folder: Path, monkeypat
     write_checkpoint(folder, model)
     index = open_index(folder)
     whole = logits(index)
-    head = index.tensors["blk.0.attn_q.weight"].head_bytes
+    head = index.tensors["blk.0.attn_q.weight"].unit_bytes
     for piece in (head // 3, head, 3 * head):
         monkeypatch.setattr(store_module, "PIECE", piece)
         assert np.array_equal(logits(index).view(np.uint32), whole.view(np.uint32)), piece

@@ -113,7 +113,7 @@ def config(changes: Mapping[str, object], architecture: str = "qwen3") -> Config
     return Config.read(Metadata(named(architecture, LEAST | dict(changes))), architecture)
 
 
-@pytest.fixture(scope="module", params=CLASSES)
+@pytest.fixture(scope="module", params=sorted(CLASSES.keys() - {"qwen35moe"}))
 def index(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TensorIndex:
     """The file of a tiny model of each dense architecture."""
     path = tmp_path_factory.mktemp("tiny") / "tiny.gguf"
