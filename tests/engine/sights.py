@@ -5,6 +5,7 @@ Token i < 256 is byte i. The file of a tower lies beside that of its model.
 
 from __future__ import annotations
 
+import copy
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ from transformers import (
     ProcessorMixin,
     Qwen3_5Config,
     Qwen3_5ForConditionalGeneration,
+    Qwen3VLConfig,
+    Qwen3VLForConditionalGeneration,
     Qwen3VLProcessor,
 )
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
@@ -41,6 +44,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from engine import Image, Message
 from engine.types import PLACE
+from tests.engine.formats.checkpoints import change
 from tests.engine.models.mixtures import MIXTURES, tiny_mixture, write_mixture
 from tests.engine.vision import towers
 from tests.engine.vision.towers import HALF, TEXT_SIZE, Family, fill, write
@@ -252,6 +256,26 @@ def qwen35(**text: Any) -> tuple[Sight, Family, nn.Module]:
     return Sight(whole, _qwen_processor(theirs), ours, 261), family, model
 
 
+def qwen3vl(**text: Any) -> tuple[Sight, Family, nn.Module]:
+    theirs, ours = _tokenizers(QWEN_MARKS, CHATML, {})
+    family = towers.qwen(deepstack_visual_indexes=[0, 2])
+    family.keys.update(QWEN_PIXELS)
+    made = tiny("qwen3vl", vocab_size=262, **SIZES, **text)
+    config = Qwen3VLConfig(
+        text_config=made.config.text_config.to_dict(),
+        vision_config=family.modules["model"].config.to_dict(),
+        image_token_id=261,
+        tie_word_embeddings=made.config.text_config.tie_word_embeddings,
+    )
+    whole = Qwen3VLForConditionalGeneration(config)
+    fill(family.modules)
+    whole.model.language_model, whole.lm_head = made.model.language_model, made.lm_head
+    whole.model.visual = family.modules["model"]
+    if config.tie_word_embeddings:
+        whole.lm_head.weight = whole.model.language_model.embed_tokens.weight
+    return Sight(whole.eval(), _qwen_processor(theirs), ours, 261), family, whole
+
+
 def qwen3vlmoe() -> tuple[Sight, Family, nn.Module]:
     theirs, ours = _tokenizers(QWEN_MARKS, CHATML, {})
     model = tiny_mixture("qwen3vlmoe", vocab_size=262, **SIZES)
@@ -303,6 +327,7 @@ SIGHTS: dict[str, Callable[[], tuple[Sight, Family, nn.Module]]] = {
     "gemma4, without": lambda: gemma4(hidden_size_per_layer_input=0, use_bidirectional_attention="vision"),
     "idefics3": idefics3,
     "qwen35": qwen35,
+    "qwen3vl": qwen3vl,
     "qwen3vlmoe": qwen3vlmoe,
 }
 
@@ -315,4 +340,33 @@ def publish(folder: Path, name: str) -> Sight:
         write_mixture(folder / "tiny.gguf", name, text, tokenizer=sight.tokenizer)
     else:
         write_gguf(folder / "tiny.gguf", text, tokenizer=sight.tokenizer)
+    return sight
+
+
+CHECKPOINTS: dict[str, Callable[[], tuple[Sight, Family, nn.Module]]] = {
+    "gemma3": SIGHTS["gemma3"],
+    "qwen35": qwen35,
+    "qwen3vl": qwen3vl,
+    "qwen3vl, tied": lambda: qwen3vl(tie_word_embeddings=True),
+}
+
+
+def publish_checkpoint(folder: Path, name: str, *, dtype: torch.dtype = torch.float32) -> Sight:
+    """Write the whole model into the folder, as Transformers does, and give it the rounded weights."""
+    sight, _, _ = CHECKPOINTS[name]()
+    tokenizer = sight.processor.tokenizer
+    copy.deepcopy(sight.model).to(dtype).save_pretrained(folder)
+    with torch.no_grad():
+        for values in sight.model.parameters():
+            values.copy_(values.to(dtype))
+    tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
+    change(
+        folder / "tokenizer_config.json",
+        eos_token=tokenizer.convert_ids_to_tokens(257),
+        chat_template=sight.processor.chat_template,
+    )
+    processor = {"image_mean": list(HALF), "image_std": list(HALF)}
+    if name != "gemma3":
+        processor["size"] = {"shortest_edge": PIXELS[0], "longest_edge": PIXELS[1]}
+    change(folder / "preprocessor_config.json", **processor)
     return sight

@@ -16,7 +16,7 @@ from engine.decode.prompt import Prompt
 from engine.memory.meter import Meter
 from tests.engine.devices import CONTRACT, DEVICES
 from tests.engine.models.judge import tolerance
-from tests.engine.sights import SIGHTS, Sight, Turn, messages, png, publish
+from tests.engine.sights import CHECKPOINTS, SIGHTS, Sight, Turn, messages, png, publish, publish_checkpoint
 
 GREEDY = Settings(temperature=0, max_tokens=5)
 BUDGETS = Budgets(threads=2, context=512, kv="f32", max_patches=630)
@@ -33,10 +33,13 @@ CONVERSATIONS: dict[str, list[Turn]] = {
 }
 
 
-@pytest.fixture(scope="module", params=SIGHTS)
+@pytest.fixture(scope="module", params=[*SIGHTS, *(f"folder: {name}" for name in CHECKPOINTS)])
 def published(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Sight]:
-    folder = tmp_path_factory.mktemp("see")
-    return folder / "tiny.gguf", publish(folder, request.param)
+    """A GGUF file with its tower beside it, or the folder of a checkpoint."""
+    folder, name = tmp_path_factory.mktemp("see"), request.param
+    if name in SIGHTS:
+        return folder / "tiny.gguf", publish(folder, name)
+    return folder, publish_checkpoint(folder, name.removeprefix("folder: "))
 
 
 def prompt_of(engine: Engine, turns: Sequence[Turn]) -> Prompt:
