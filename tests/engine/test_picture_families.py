@@ -8,15 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from engine import Budgets, Engine, PrefillProgress, Settings
+from engine import Budgets, Engine, Message, PrefillProgress, Settings, SettingsError, describe
 from engine.decode.cache import KVCache
 from engine.decode.forward import Forward
 from engine.decode.prompt import Prompt
 from engine.memory.meter import Meter
 from tests.engine.devices import CONTRACT, DEVICES
+from tests.engine.formats.checkpoints import write_checkpoint
+from tests.engine.formats.test_checkpoint_runs import output
 from tests.engine.models.judge import tolerance
 from tests.engine.sights import CHECKPOINTS, SIGHTS, Sight, Turn, messages, png, publish, publish_checkpoint
+from tests.tiny import tiny
 
 GREEDY = Settings(temperature=0, max_tokens=5)
 BUDGETS = Budgets(threads=2, context=512, kv="f32", max_patches=630)
@@ -100,3 +104,28 @@ def test_the_picture_makes_a_difference(published: tuple[Path, Sight]) -> None:
             logits(engine, prompt_of(engine, [("user", (png(60, 44, seed), "?"))]), 512)[-1] for seed in (5, 6)
         )
     assert np.abs(first - second).max() > 0.02 * np.abs(first).max()
+
+
+def test_a_folder_and_a_picture_are_answered_from_the_command_line(tmp_path: Path) -> None:
+    publish_checkpoint(tmp_path, "qwen3vl", dtype=torch.bfloat16)
+    (tmp_path / "seen.png").write_bytes(FIRST.data)
+    image = str(tmp_path / "seen.png")
+    reply = output("run", str(tmp_path), "--image", image, "-p", "What?", "--max-tokens", "3", "--temperature", "0")
+    assert reply["usage"]["completion_tokens"] == 3
+    assert output("info", str(tmp_path))["vision"] == "qwen3vl_merger"
+
+
+def test_a_folder_of_a_text_model_has_no_eyes(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, tiny("qwen3"))
+    assert describe(tmp_path).vision == ""
+    with Engine.load(tmp_path) as engine, pytest.raises(SettingsError, match="no vision tower"):
+        engine.chat([Message("user", "?", images=(FIRST,))], GREEDY)
+
+
+def test_a_folder_whose_tower_cannot_be_read_says_why_once_it_is_to_see(tmp_path: Path) -> None:
+    publish_checkpoint(tmp_path, "qwen3vl")
+    (tmp_path / "preprocessor_config.json").unlink()
+    with Engine.load(tmp_path) as engine:
+        assert list(engine.chat([Message("user", "?")], GREEDY))
+        with pytest.raises(SettingsError, match=r"cannot see pictures\..*no preprocessor_config\.json"):
+            engine.chat([Message("user", "?", images=(FIRST,))], GREEDY)
