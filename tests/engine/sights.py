@@ -222,14 +222,14 @@ def gemma3(side: int = 16, **text: Any) -> tuple[Sight, Family, nn.Module]:
     return Sight(whole, processor, ours, 261), family, model
 
 
-def gemma4(**text: Any) -> tuple[Sight, Family, nn.Module]:
+def gemma4(vision: dict[str, Any] | None = None, **text: Any) -> tuple[Sight, Family, nn.Module]:
     """Pictures of up to 70 rows, for which the engine needs a cap of 630 patches."""
     marks = ("<turn|>", "<|turn>", "<|image>", "<image|>", "<|image|>", "<|audio|>")
     names = {"boi_token": marks[2], "eoi_token": marks[3], "image_token": marks[4]}
     names |= dict.fromkeys(("audio_token", "boa_token", "eoa_token"), marks[5])
     theirs, ours = _tokenizers(marks, GEMMA4, names)
     shape = {"vocab_size": 263, "vocab_size_per_layer_input": 263, "pad_token_id": 0} | SIZES
-    model, family = tiny("gemma4", **(shape | text)), towers.gemma4(position_embedding_size=64)
+    model, family = tiny("gemma4", **(shape | text)), towers.gemma4(position_embedding_size=64, **(vision or {}))
     config = Gemma4Config(
         text_config=model.config.to_dict(),
         vision_config=family.modules["model"].config.to_dict(),
@@ -345,6 +345,12 @@ def publish(folder: Path, name: str) -> Sight:
 
 CHECKPOINTS: dict[str, Callable[[], tuple[Sight, Family, nn.Module]]] = {
     "gemma3": SIGHTS["gemma3"],
+    "gemma4": gemma4,
+    "gemma4, clipped": lambda: gemma4(
+        {"use_clipped_linears": True, "standardize": True},
+        hidden_size_per_layer_input=0,
+        use_bidirectional_attention="vision",
+    ),
     "qwen35": qwen35,
     "qwen3vl": qwen3vl,
     "qwen3vl, tied": lambda: qwen3vl(tie_word_embeddings=True),
@@ -355,9 +361,11 @@ def publish_checkpoint(folder: Path, name: str, *, dtype: torch.dtype = torch.fl
     """Write the whole model into the folder, as Transformers does, and give it the rounded weights."""
     sight, _, _ = CHECKPOINTS[name]()
     tokenizer = sight.processor.tokenizer
+    for settings in (sight.model.config, sight.model.config.get_text_config(), sight.model.generation_config):
+        settings.eos_token_id = 257
     copy.deepcopy(sight.model).to(dtype).save_pretrained(folder)
     with torch.no_grad():
-        for values in sight.model.parameters():
+        for values in (*sight.model.parameters(), *sight.model.buffers()):
             values.copy_(values.to(dtype))
     tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
     change(
@@ -365,8 +373,9 @@ def publish_checkpoint(folder: Path, name: str, *, dtype: torch.dtype = torch.fl
         eos_token=tokenizer.convert_ids_to_tokens(257),
         chat_template=sight.processor.chat_template,
     )
-    processor = {"image_mean": list(HALF), "image_std": list(HALF)}
-    if name != "gemma3":
+    means = ([0.0] * 3, [1.0] * 3) if name.startswith("gemma4") else (list(HALF), list(HALF))
+    processor: dict[str, object] = dict(zip(("image_mean", "image_std"), means, strict=True))
+    if name.startswith("qwen"):
         processor["size"] = {"shortest_edge": PIXELS[0], "longest_edge": PIXELS[1]}
     change(folder / "preprocessor_config.json", **processor)
     return sight

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -10,13 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from engine import Budgets, Engine, Message, PrefillProgress, Settings, SettingsError, describe
+from engine import Budgets, Engine, Message, PrefillProgress, Settings, SettingsError, UnsupportedModelError, describe
 from engine.decode.cache import KVCache
 from engine.decode.forward import Forward
 from engine.decode.prompt import Prompt
 from engine.memory.meter import Meter
+from engine.vision.projector import read_projector
 from tests.engine.devices import CONTRACT, DEVICES
-from tests.engine.formats.checkpoints import write_checkpoint
+from tests.engine.formats.checkpoints import change, write_checkpoint
 from tests.engine.formats.test_checkpoint_runs import output
 from tests.engine.models.judge import tolerance
 from tests.engine.sights import CHECKPOINTS, SIGHTS, Sight, Turn, messages, png, publish, publish_checkpoint
@@ -129,3 +131,26 @@ def test_a_folder_whose_tower_cannot_be_read_says_why_once_it_is_to_see(tmp_path
         assert list(engine.chat([Message("user", "?")], GREEDY))
         with pytest.raises(SettingsError, match=r"cannot see pictures\..*no preprocessor_config\.json"):
             engine.chat([Message("user", "?", images=(FIRST,))], GREEDY)
+
+
+@pytest.mark.parametrize(
+    ("part", "changes", "words"),
+    [
+        ("vision_config", {"hidden_activation": "relu"}, "hidden_activation 'relu'"),
+        ("vision_config", {"num_key_value_heads": 1}, "num_key_value_heads 1"),
+        ("vision_config", {"rope_parameters": {"rope_theta": 50.0}}, r"rope_theta 50\.0"),
+        ("text_config", {"use_bidirectional_attention": "vision"}, "use_bidirectional_attention 'vision'"),
+        (None, {"max_soft_tokens": 70}, "max_soft_tokens 70"),
+    ],
+)
+def test_a_gemma4_that_looks_in_another_way_is_refused(
+    part: str | None, changes: dict[str, object], words: str, tmp_path: Path
+) -> None:
+    publish_checkpoint(tmp_path, "gemma4")
+    if part is None:
+        change(tmp_path / "preprocessor_config.json", **changes)
+    else:
+        inner = json.loads((tmp_path / "config.json").read_text("utf-8"))[part]
+        change(tmp_path / "config.json", **{part: inner | changes})
+    with pytest.raises(UnsupportedModelError, match=words):
+        read_projector(tmp_path)
