@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from engine.cancel import Cancel
+from engine.cancel import Cancel, Cancelled
 from engine.decode.cache import KVCache
 from engine.decode.finite import not_finite
 from engine.decode.prompt import Prompt
@@ -80,9 +80,9 @@ class Forward:
     def advance(self, tokens: Sequence[int], cancel: Cancel | None = None) -> Tensor:
         """Compute the next positions for `tokens`: → hidden [n, hidden_size]. The cache holds them on return.
 
-        Raises ContextError, with the cache as it was, where they reach past the model's context or the cache's end,
-        `Cancelled` where that happens while a picture is looked at.
-        After any other exception the cache holds what it held, or less where the model has recurrent layers.
+        Raises, with the cache as it was, ContextError where they reach past the model's context or the cache's end, and
+        `Cancelled` where that comes while a picture is looked at. After any other exception the cache holds what it
+        held, or less where the model has recurrent layers.
         """
         needed, room = len(self.cache) + len(tokens), min(self.model.context_length, self.cache.capacity)
         if needed > room:
@@ -95,6 +95,8 @@ class Forward:
         try:
             hidden = self.run(self.ops, tokens, start, cancel) if seen else self._hidden(tokens, start)
             self.cache.extend(tokens)
+        except Cancelled:  # before anything was written
+            raise
         except BaseException:
             self.cache.restore()
             raise

@@ -15,7 +15,7 @@ from engine.cancel import Cancel
 from engine.errors import BudgetError, ModelFileError
 from engine.formats.index import Span, TensorIndex, TensorInfo
 from engine.kernels.ops import Handle, Ops, Stack, Weight
-from engine.memory.meter import Meter, Part
+from engine.memory.meter import Meter
 from engine.memory.reader import ModelFile
 from engine.types import LoadProgress
 from engine.units import human_bytes
@@ -39,13 +39,10 @@ class WeightStore:
         *,
         progress: Callable[[LoadProgress], None] | None = None,
         cancel: Cancel | None = None,
-        part: Part = "weights",
     ) -> None:
-        """The bytes count for `part`."""
         self._index = index
         self._ops = ops
         self._meter = meter
-        self._part: Part = part
         self._progress = progress
         self._cancel = cancel
         self._files: dict[Path, ModelFile] = {}
@@ -193,7 +190,7 @@ class WeightStore:
             at += span.nbytes
         if info.transposed:
             _transpose(data, info)
-        self._meter.add(self._part, info.nbytes)
+        self._meter.add("weights", info.nbytes)
         return data
 
     def _read_span(self, span: Span, into: npt.NDArray[np.uint8], info: TensorInfo) -> None:

@@ -54,11 +54,13 @@ class Eyes:
         raises.
         """
         if self._tower is None:
-            tower = load_tower(self.index, ops, meter)
+            own = Meter()
+            tower = load_tower(self.index, ops, own)
             if tower.width != model.inset_width:
                 levels = (width // tower.hidden_size - 1 for width in (tower.width, model.inset_width))
                 raise self._misfit(*(f"{count} DeepStack levels" for count in levels))
             self._tower = tower
+            meter.add("vision", own.use().weights)
         seen: dict[bytes, Picture] = {}
         pictures = []
         for image in images:

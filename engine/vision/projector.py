@@ -102,7 +102,7 @@ def load_tower(
         index.paths[0].name,
         "close other programs or choose a smaller file",
     )
-    with closing(WeightStore(index, ops, meter, progress=progress, cancel=cancel, part="vision")) as store:
+    with closing(WeightStore(index, ops, meter, progress=progress, cancel=cancel)) as store:
         built = tower.build(index, store)
         store.require_all_used("")
     return built
