@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from transformers import (
+    BitNetConfig,
     Gemma2Config,
     Gemma2ForCausalLM,
     Gemma3ForCausalLM,
@@ -39,6 +40,7 @@ from transformers import (
 )
 
 from bench import gemma4, hybrid
+from bench.bitnet import PROJECTIONS, bitnet_model, silu_config, ternary
 from engine import weights
 from engine.formats.index import TensorIndex
 
@@ -59,7 +61,9 @@ def qwen3vl_config(**text: Any) -> PreTrainedConfig:
     return Qwen3VLConfig(text_config=text, vision_config=TOWER | levels)
 
 
-CLASSES: dict[str, tuple[Callable[..., PreTrainedConfig], type[PreTrainedModel]]] = {
+CLASSES: dict[str, tuple[Callable[..., PreTrainedConfig], Callable[..., PreTrainedModel]]] = {
+    "bitnet": (silu_config, bitnet_model),
+    "bitnet-b1.58": (BitNetConfig, bitnet_model),
     "gemma2": (Gemma2Config, Gemma2ForCausalLM),
     "gemma3": (Gemma3TextConfig, Gemma3ForCausalLM),
     "gemma4": (Gemma4TextConfig, Gemma4ForCausalLM),
@@ -94,6 +98,8 @@ NAMES = {
     "mlp.up_proj": "ffn_up",
     "mlp.gate_up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "self_attn.attn_sub_norm": "attn_sub_norm",
+    "mlp.ffn_sub_norm": "ffn_sub_norm",
 }
 GEMMA_NAMES = {
     "post_attention_layernorm": "post_attention_norm",
@@ -107,6 +113,8 @@ OTHER_NAMES = {"qwen3_vl": "qwen3vl", "qwen3_vl_text": "qwen3vl"}
 
 def architecture_of(config: PreTrainedConfig) -> str:
     """The name that a file gives to it."""
+    if config.model_type == "bitnet" and config.hidden_act == "relu2":
+        return "bitnet-b1.58"
     return config.model_type.removesuffix("_text").replace("qwen3_", "qwen3").replace("qwen35_", "qwen35")
 
 
@@ -140,11 +148,13 @@ def to_gguf(name: str, values: np.ndarray, config: PreTrainedConfig) -> np.ndarr
         return hybrid.to_gguf(name, values, config)
     if architecture_of(config) in GEMMA and name.endswith("norm.weight"):
         return values + np.float32(1)
+    if config.model_type == "bitnet" and name.removesuffix(".weight").endswith(PROJECTIONS):
+        return ternary(values)
     return _reorder(values, _reordered_heads(name, config), lambda dim: np.arange(dim).reshape(2, dim // 2).T.ravel())
 
 
 def to_transformers(name: str, values: np.ndarray, config: PreTrainedConfig) -> np.ndarray:
-    """The inverse of `to_gguf`."""
+    """The inverse of `to_gguf`, but for what that rounds."""
     if architecture_of(config) in hybrid.HYBRID:
         return hybrid.to_transformers(name, values, config)
     if architecture_of(config) in GEMMA and name.endswith("norm.weight"):

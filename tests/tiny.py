@@ -47,6 +47,8 @@ GEMMA_SHAPE: dict[str, object] = {
     "sliding_window": 9,
 }
 """What a tiny Gemma has besides: the converter knows no head of its own."""
+BITNET_SHAPE: dict[str, object] = {"hidden_size": 256, "intermediate_size": 256, "head_dim": 64}
+"""What a tiny BitNet has besides: ternary encodings have blocks of 256."""
 HYBRID_SHAPE: dict[str, object] = {
     "num_hidden_layers": 4,
     "linear_num_key_heads": 2,
@@ -64,6 +66,8 @@ HYBRID_MIXTURE: dict[str, object] = {
 }
 """What its mixtures have besides."""
 FAMILY_SHAPES: dict[str, dict[str, object]] = {
+    "bitnet": BITNET_SHAPE,
+    "bitnet-b1.58": BITNET_SHAPE,
     "gemma2": GEMMA_SHAPE,
     "gemma3": GEMMA_SHAPE,
     "qwen35": HYBRID_SHAPE,
@@ -99,25 +103,32 @@ def tiny(architecture: str, **changes: object) -> PreTrainedModel:
     return model
 
 
+def no_tokenizer(writer: GGUFWriter) -> None:
+    """llama.cpp loads no file that does not say so."""
+    writer.add_tokenizer_model("none")
+
+
 def write_gguf(
     path: Path,
     model: PreTrainedModel,
     encoding: str = "F32",
     *,
-    tokenizer: Callable[[GGUFWriter], None] = lambda writer: None,
+    tokenizer: Callable[[GGUFWriter], None] = no_tokenizer,
+    shard: int = 0,
 ) -> None:
     """Write the model with its matrices in `encoding`, and give it the rounded weights that the file now holds.
 
     Keys and tensors are those that llama.cpp's converter writes (`set_gguf_parameters`); norms and biases stay F32.
-    `encoding` is one that the `gguf` package can quantise to; `tokenizer` adds what a tokenizer needs.
+    `encoding` is one that the `gguf` package can quantise to; `tokenizer` adds what a tokenizer needs. `shard` is the
+    most tensors of a file, 0 for all in one; shards are named by their numbers (`gguf_split`).
     """
     config = model.config.get_text_config()
-    if architecture_of(config) == "gemma4":
-        tiny_gemma4.write(path, model, encoding, tokenizer)
-        return
-    writer = GGUFWriter(path, architecture_of(config))
-    writer.add_vocab_size(config.vocab_size)
+    writer = GGUFWriter(path, architecture_of(config), split_max_tensors=shard)
     tokenizer(writer)
+    if architecture_of(config) == "gemma4":
+        tiny_gemma4.write(writer, model, encoding)
+        return
+    writer.add_vocab_size(config.vocab_size)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
@@ -138,6 +149,9 @@ def write_gguf(
             writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
         if config.final_logit_softcapping is not None:
             writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    if config.model_type == "bitnet":  # `BitnetModel`
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(1.0)
     if architecture_of(config) == "qwen3vl":  # `Qwen3VLTextModel`, and `MmprojModel` counts the levels
         writer.add_rope_dimension_sections([*config.rope_parameters["mrope_section"], 0])
         writer.add_num_deepstack_layers(len(model.config.vision_config.deepstack_visual_indexes))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 import gguf
 import numpy as np
@@ -40,12 +39,8 @@ def make(changes: Mapping[str, object]) -> Gemma4ForCausalLM:
     return model
 
 
-def write(
-    path: Path, model: Gemma4ForCausalLM, encoding: str, tokenizer: Callable[[GGUFWriter], None] = lambda writer: None
-) -> None:
+def write(writer: GGUFWriter, model: Gemma4ForCausalLM, encoding: str) -> None:
     """Write the model with its matrices in `encoding`, and give it the rounded weights that the file now holds."""
-    writer = GGUFWriter(path, "gemma4")
-    tokenizer(writer)
     write_keys(writer, model.config)
     with torch.no_grad():
         for name, values in stored(model).items():

@@ -29,15 +29,25 @@ Handle = Any
 """A weight as its `Ops` wants it. Made by `matrix` or `vector`, used by that `Ops` alone."""
 
 
+InputRounding = Literal["blocks", "token"]
+"""How a linear rounds its input: by blocks of 32 for packed encodings (CONTRACT.md, section 4), or each row to int8
+with one scale, as BitNet is trained (section 6)."""
+
+
 @dataclass(frozen=True)
 class Weight:
-    """A weight's bytes as they lie on disk: `data` is uint8 [rows, row_bytes], C-contiguous."""
+    """A weight's bytes as they lie on disk: `data` is uint8 [rows, row_bytes], C-contiguous.
+
+    Of a linear, `activations` says how the input is rounded; `scale` multiplies what bias and residual are added to.
+    """
 
     name: str
     encoding: str
     rows: int
     columns: int
     data: npt.NDArray[np.uint8]
+    activations: InputRounding = "blocks"
+    scale: float | None = None
 
 
 Routing = Any
@@ -48,7 +58,8 @@ Routing = Any
 class Stack:
     """The matrices of a mixture's experts, or of heads: `data` is uint8 [n_experts, rows, row_bytes].
 
-    Each expert's bytes are C-contiguous, but those of two experts may lie apart.
+    Each expert's bytes are C-contiguous, but those of two experts may lie apart. Of a mixture, `scales`, float32
+    [n_experts] and C-contiguous, multiply what biases are added to.
     """
 
     name: str
@@ -57,6 +68,7 @@ class Stack:
     rows: int
     columns: int
     data: npt.NDArray[np.uint8]
+    scales: npt.NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True)

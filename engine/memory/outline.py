@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from engine import models
 from engine.formats.index import TensorIndex
-from engine.kernels.ops import Handle, Ops
+from engine.kernels.ops import Handle, InputRounding, Ops
 from engine.memory.meter import Meter
 from engine.memory.store import WeightStore
 from engine.models.model import Model
@@ -32,7 +32,15 @@ class _Outline(WeightStore):
     def __init__(self, index: TensorIndex) -> None:
         super().__init__(index, cast(Ops, None), Meter())  # no handle is made, so nothing runs
 
-    def parts(self, name: str, rows: Sequence[int], columns: int) -> list[Handle]:
+    def parts(
+        self,
+        name: str,
+        rows: Sequence[int],
+        columns: int,
+        *,
+        activations: InputRounding = "blocks",
+        scale: float | None = None,
+    ) -> list[Handle]:
         self._info(name, (sum(rows), columns))
         return [None] * len(rows)
 
@@ -40,8 +48,16 @@ class _Outline(WeightStore):
         if name not in self._index.vectors:
             self._info(name, shape)
 
-    def experts(self, name: str, n_experts: int, rows: Sequence[int], columns: int) -> list[Handle]:
-        self._info(name, (n_experts, sum(rows), columns))
+    def experts(
+        self,
+        name: str,
+        n_experts: int,
+        rows: Sequence[int],
+        columns: int,
+        *,
+        scales: npt.NDArray[np.float32] | None = None,
+    ) -> list[Handle]:
+        self._stack_info(name, n_experts, sum(rows), columns)
         return [None] * len(rows)
 
     def made(self, values: npt.NDArray[np.float32]) -> Handle:

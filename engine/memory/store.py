@@ -14,7 +14,7 @@ from engine.buffers import ALIGNMENT, in_large_pages
 from engine.cancel import Cancel
 from engine.errors import BudgetError, ModelFileError
 from engine.formats.index import Span, TensorIndex, TensorInfo
-from engine.kernels.ops import Handle, Ops, Stack, Weight
+from engine.kernels.ops import Handle, InputRounding, Ops, Stack, Weight
 from engine.memory.meter import Meter
 from engine.memory.reader import ModelFile
 from engine.types import LoadProgress
@@ -48,7 +48,7 @@ class WeightStore:
         self._files: dict[Path, ModelFile] = {}
         self._room: npt.NDArray[np.uint8] | None = None
         self._taken = 0
-        self._matrices: dict[tuple[str, int, int], Handle] = {}
+        self._matrices: dict[tuple[str, int, int, InputRounding, float | None], Handle] = {}
         self._stacks: dict[tuple[str, int, int], Handle] = {}
         self._bytes: dict[str, npt.NDArray[np.uint8]] = {}
         self._vectors: dict[str, npt.NDArray[np.float32]] = {}
@@ -61,35 +61,54 @@ class WeightStore:
     def has(self, name: str) -> bool:
         return name in self._index.tensors or name in self._index.vectors
 
-    def matrix(self, name: str, rows: int, columns: int) -> Handle:
+    def matrix(
+        self, name: str, rows: int, columns: int, *, activations: InputRounding = "blocks", scale: float | None = None
+    ) -> Handle:
         """Raises ModelFileError where the tensor is missing or is not [rows, columns]; a vector counts as one row."""
-        return self.parts(name, (rows,), columns)[0]
+        return self.parts(name, (rows,), columns, activations=activations, scale=scale)[0]
 
-    def parts(self, name: str, rows: Sequence[int], columns: int) -> list[Handle]:
+    def parts(
+        self,
+        name: str,
+        rows: Sequence[int],
+        columns: int,
+        *,
+        activations: InputRounding = "blocks",
+        scale: float | None = None,
+    ) -> list[Handle]:
         """Handles for so many rows each of one tensor, whose bytes they share. Raises ModelFileError where the tensor
         is missing or is not [sum of rows, columns]."""
         info = self._info(name, (sum(rows), columns))
         handles, start = [], 0
         for count in rows:
-            key = name, start, count
+            key = name, start, count, activations, scale
             if key not in self._matrices:
                 data = self._whole(info)[start : start + count]
-                self._matrices[key] = self._ops.matrix(Weight(name, info.encoding, count, columns, data))
+                self._matrices[key] = self._ops.matrix(
+                    Weight(name, info.encoding, count, columns, data, activations, scale)
+                )
             handles.append(self._matrices[key])
             start += count
         return handles
 
-    def experts(self, name: str, n_experts: int, rows: Sequence[int], columns: int) -> list[Handle]:
+    def experts(
+        self,
+        name: str,
+        n_experts: int,
+        rows: Sequence[int],
+        columns: int,
+        *,
+        scales: npt.NDArray[np.float32] | None = None,
+    ) -> list[Handle]:
         """Handles for so many rows each of every expert, whose bytes they share. Raises ModelFileError where the tensor
         is missing or is neither [n_experts, sum of rows, columns] nor [n_experts · sum of rows, columns]."""
-        flat = name in self._index.tensors and len(self._index.tensors[name].shape) == 2
-        info = self._info(name, (n_experts * sum(rows), columns) if flat else (n_experts, sum(rows), columns))
+        info = self._stack_info(name, n_experts, sum(rows), columns)
         handles, start = [], 0
         for count in rows:
             key = name, start, count
             if key not in self._stacks:
                 data = self._whole(info).reshape(n_experts, sum(rows), -1)[:, start : start + count]
-                self._stacks[key] = self._ops.stack(Stack(name, info.encoding, n_experts, count, columns, data))
+                self._stacks[key] = self._ops.stack(Stack(name, info.encoding, n_experts, count, columns, data, scales))
             handles.append(self._stacks[key])
             start += count
         return handles
@@ -115,10 +134,13 @@ class WeightStore:
 
     def require_all_used(self, prefix: str = "blk.") -> None:
         """Raises ModelFileError where the file has a tensor of that prefix, by default a layer's, that nobody asked
-        for: without it the model would be another one."""
-        used = {name for name, _, _ in self._matrices.keys() | self._stacks.keys()}
-        used |= self._vectors.keys() | self._skipped
-        unused = sorted(name for name in self._index.tensors if name.startswith(prefix) and name not in used)
+        for: without it the model would be another one.
+
+        Not so the scales of activations that stand beside NVFP4 weights for devices that multiply in four bits.
+        """
+        used = {name for name, *_ in (*self._matrices, *self._stacks)} | self._vectors.keys() | self._skipped
+        needed = (name for name in self._index.tensors if name.startswith(prefix) and not name.endswith(".input_scale"))
+        unused = sorted(name for name in needed if name not in used)
         if unused:
             more = f" and {len(unused) - 1} more" if len(unused) > 1 else ""
             raise ModelFileError(
@@ -144,6 +166,11 @@ class WeightStore:
                 f"asks for {_text(shape)}: the file is damaged or was converted wrongly."
             )
         return info
+
+    def _stack_info(self, name: str, n_experts: int, rows: int, columns: int) -> TensorInfo:
+        """Of a tensor of matrices [n_experts, rows, columns], whose first two dimensions may be one in the file."""
+        flat = name in self._index.tensors and len(self._index.tensors[name].shape) == 2
+        return self._info(name, (n_experts * rows, columns) if flat else (n_experts, rows, columns))
 
     def _whole(self, info: TensorInfo) -> npt.NDArray[np.uint8]:
         """The tensor's bytes, uint8 [rows, row_bytes], read once."""

@@ -9,6 +9,7 @@ from typing import Final
 
 from engine.errors import SettingsError, UnsupportedModelError
 from engine.models import (
+    bitnet,
     deepseek2,
     gemma2,
     gemma3,
@@ -33,6 +34,8 @@ Architecture = Callable[[Metadata, WeightLoader, int], Model]
 
 ARCHITECTURES: Final[Mapping[str, Architecture]] = MappingProxyType(
     {
+        "bitnet": bitnet.build,
+        "bitnet-b1.58": bitnet.build_b158,
         "deepseek2": deepseek2.build,
         "gemma2": gemma2.build,
         "gemma3": gemma3.build,

@@ -9,29 +9,72 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.errors import UnsupportedModelError
-from engine.kernels.ops import Activation, AttentionSpec, CacheSpec, Handle, LayerCache, Ops, Rotary, Tensor
+import numpy as np
+import numpy.typing as npt
+
+from engine.errors import ModelFileError, UnsupportedModelError
+from engine.kernels.ops import (
+    Activation,
+    AttentionSpec,
+    CacheSpec,
+    Handle,
+    InputRounding,
+    LayerCache,
+    Ops,
+    Rotary,
+    Tensor,
+)
 from engine.models.config import Config
 from engine.models.model import WeightLoader
 from engine.models.traits import Traits
 
 
-def projection(load: WeightLoader, index: int, name: str, rows: int, columns: int) -> Handle:
-    """The matrix `name` of layer `index`. Raises UnsupportedModelError where the file also scales its outputs."""
-    refuse(load, f"blk.{index}.{name}.scale", "a scale for a whole matrix")
-    return load.matrix(f"blk.{index}.{name}.weight", rows, columns)
+def projection(
+    load: WeightLoader, index: int, name: str, rows: int, columns: int, activations: InputRounding = "blocks"
+) -> Handle:
+    """The matrix `name` of layer `index`, with the scale that the file may have for it."""
+    name = f"blk.{index}.{name}"
+    return load.matrix(
+        f"{name}.weight", rows, columns, activations=activations, scale=matrix_scale(load, f"{name}.scale")
+    )
 
 
 def fused(load: WeightLoader, index: int, name: str, rows: Sequence[int], columns: int) -> list[Handle]:
     """Several projections, of so many rows each, that lie one after the other in the matrix `name` of layer `index`."""
-    refuse(load, f"blk.{index}.{name}.scale", "a scale for a whole matrix")
-    refuse(load, f"blk.{index}.{name}.bias", "a bias for fused projections")
-    return load.parts(f"blk.{index}.{name}.weight", rows, columns)
+    name = f"blk.{index}.{name}"
+    refuse(load, f"{name}.bias", "a bias for fused projections")
+    return load.parts(f"{name}.weight", rows, columns, scale=matrix_scale(load, f"{name}.scale"))
+
+
+def matrix_scale(load: WeightLoader, name: str) -> float | None:
+    """What the products of a whole matrix are multiplied by, as llama.cpp does (`build_lora_mm`); `None` for nothing.
+
+    Raises ModelFileError for a number that leaves nothing of them.
+    """
+    if not load.has(name):
+        return None
+    return float(_usable(name, load.host(name, 1))[0])
+
+
+def expert_scales(load: WeightLoader, name: str, n_experts: int) -> npt.NDArray[np.float32] | None:
+    """The same for each of a mixture's experts, float32 [n_experts]."""
+    return _usable(name, load.host(name, n_experts)) if load.has(name) else None
+
+
+def _usable(name: str, scales: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    for scale in scales[~np.isfinite(scales) | (scales == 0)]:
+        raise ModelFileError(f"The model file's {name} is {scale}; the file is damaged, fetch it again.")
+    return scales
 
 
 def post_norm(config: Config, traits: Traits, load: WeightLoader, index: int, name: str) -> Handle | None:
     """The norm `name` after a block of layer `index`, in families that have one."""
     return load.vector(f"blk.{index}.{name}.weight", config.hidden_size) if traits.post_norms else None
+
+
+def sub_norm(traits: Traits, load: WeightLoader, index: int, name: str, width: int) -> Handle | None:
+    """The norm `name` before the last projection of a block of layer `index`, in families that have one."""
+    return load.vector(f"blk.{index}.{name}.weight", width) if traits.sub_norms else None
 
 
 def refuse(load: WeightLoader, name: str, meaning: str) -> None:
@@ -56,6 +99,7 @@ class Attention:
     q_norm: Handle | None
     k_norm: Handle | None
     sinks: Handle | None
+    sub_norm: Handle | None
     output: Handle
     output_bias: Handle | None
     post_norm: Handle | None
@@ -79,9 +123,9 @@ class Attention:
         else:
             refuse(load, f"blk.{index}.attn_qkv.weight", "its queries, keys and values in one matrix")
             queries *= 2 if traits.output_gates else 1
-            q = projection(load, index, "attn_q", queries, config.hidden_size)
-            k = projection(load, index, "attn_k", keys, config.hidden_size)
-            v = projection(load, index, "attn_v", values, config.hidden_size)
+            q = projection(load, index, "attn_q", queries, config.hidden_size, traits.activations)
+            k = projection(load, index, "attn_k", keys, config.hidden_size, traits.activations)
+            v = projection(load, index, "attn_v", values, config.hidden_size, traits.activations)
         scale = traits.attention_scale or 1 / math.sqrt(config.key_dim)
         return Attention(
             spec=AttentionSpec(config.n_heads, scale, traits.sight(index).window, traits.attention_softcap),
@@ -96,7 +140,8 @@ class Attention:
             q_norm=head_norm("attn_q_norm"),
             k_norm=head_norm("attn_k_norm"),
             sinks=load.vector(f"blk.{index}.attn_sinks.weight", config.n_heads) if traits.sinks else None,
-            output=projection(load, index, "attn_output", config.hidden_size, outputs),
+            sub_norm=sub_norm(traits, load, index, "attn_sub_norm", outputs),
+            output=projection(load, index, "attn_output", config.hidden_size, outputs, traits.activations),
             output_bias=bias("attn_output", config.hidden_size, needed=traits.biased_throughout),
             post_norm=post_norm(config, traits, load, index, "post_attention_norm"),
             output_gates=traits.output_gates,
@@ -128,6 +173,8 @@ class Attention:
         attended = ops.attention(q, k, v, cache, self.spec, start, self.sinks, until)
         if self.output_gates:
             attended = ops.gate(gates, attended, "sigmoid")
+        if self.sub_norm is not None:
+            attended = ops.rms_norm(attended, self.sub_norm, self.eps)
         if self.post_norm is None:
             return ops.linear(attended, self.output, bias=self.output_bias, residual=x)
         made = ops.linear(attended, self.output, bias=self.output_bias)
@@ -152,6 +199,7 @@ class FeedForward:
     eps: float
     gate: Handle
     up: Handle
+    sub_norm: Handle | None
     down: Handle
     post_norm: Handle | None
 
@@ -164,20 +212,23 @@ class FeedForward:
         if traits.fused:
             gate, up = fused(load, index, "ffn_up", (width, width), config.hidden_size)
         else:
-            gate = projection(load, index, "ffn_gate", width, config.hidden_size)
-            up = projection(load, index, "ffn_up", width, config.hidden_size)
+            gate = projection(load, index, "ffn_gate", width, config.hidden_size, traits.activations)
+            up = projection(load, index, "ffn_up", width, config.hidden_size, traits.activations)
         return FeedForward(
             activation=traits.activation,
             eps=config.eps,
             gate=gate,
             up=up,
-            down=projection(load, index, "ffn_down", config.hidden_size, width),
+            sub_norm=sub_norm(traits, load, index, "ffn_sub_norm", width),
+            down=projection(load, index, "ffn_down", config.hidden_size, width, traits.activations),
             post_norm=post_norm(config, traits, load, index, "post_ffw_norm"),
         )
 
     def add(self, ops: Ops, x: Tensor, normed: Tensor) -> Tensor:
         """x + feed-forward of the rows `normed`: → [n, hidden_size]."""
         gated = ops.gated(normed, self.gate, self.up, self.activation)
+        if self.sub_norm is not None:
+            gated = ops.rms_norm(gated, self.sub_norm, self.eps)
         if self.post_norm is None:
             return ops.linear(gated, self.down, residual=x)
         return ops.rms_norm(ops.linear(gated, self.down), self.post_norm, self.eps, residual=x)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from engine.kernels.ops import Handle, LayerCache, LayerSpec, Ops, Rotary, Tensor
-from engine.models.blocks import Attention, FeedForward
+from engine.models.blocks import Attention, FeedForward, matrix_scale
 from engine.models.config import Config
 from engine.models.insets import deepened, embedded, mutual
 from engine.models.model import OWN, Inset, Tables, WeightLoader
@@ -59,6 +59,12 @@ class Layer:
     feed_forward: PerPosition
 
 
+def head(config: Config, load: WeightLoader) -> Handle:
+    """The head that a file has of its own."""
+    scale = matrix_scale(load, "output.scale")
+    return load.matrix("output.weight", config.vocabulary, config.hidden_size, scale=scale)
+
+
 class Decoder:
     """A `Model`. Its head is the embedding where the file has none of its own."""
 
@@ -90,7 +96,7 @@ class Decoder:
         self.caches = tuple(layer.mixer.cache for layer in self.layers)
         self.norm = load.vector("output_norm.weight", config.hidden_size)
         tied = not load.has("output.weight")
-        self.head = self.embedding if tied else load.matrix("output.weight", config.vocabulary, config.hidden_size)
+        self.head = self.embedding if tied else head(config, load)
         # Made last: the sizes in the metadata are then vouched for by the weights.
         self.layer_turns = tuple(traits.sight(index).turn for index in range(config.n_layers))
         distinct = [turn for turn in dict.fromkeys(self.layer_turns) if turn is not None]

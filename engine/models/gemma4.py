@@ -16,7 +16,7 @@ import numpy as np
 from engine.kernels.ops import AttentionSpec, CacheSpec, Handle, LayerCache, LayerSpec, Ops, Rotary, Tensor
 from engine.models.blocks import FeedForward, projection, refuse
 from engine.models.config import Config
-from engine.models.decoder import PerPosition
+from engine.models.decoder import PerPosition, head
 from engine.models.gemma4_mixture import MixedFeedForward
 from engine.models.gemma4_numbers import Numbers
 from engine.models.insets import embedded, mutual
@@ -211,7 +211,7 @@ class Gemma4:
         self.caches: tuple[LayerSpec, ...] = tuple(attention.cache for attention in stored)
         self.norm = load.vector("output_norm.weight", config.hidden_size)
         tied = not load.has("output.weight")
-        self.head = self.embedding if tied else load.matrix("output.weight", config.vocabulary, config.hidden_size)
+        self.head = self.embedding if tied else head(config, load)
         # Made last: the sizes in the metadata are then vouched for by the weights.
         self.tables = self._tables(load)
 

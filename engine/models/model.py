@@ -10,7 +10,7 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from engine.kernels.ops import Handle, LayerCache, LayerSpec, Ops, Rotary, Tensor
+from engine.kernels.ops import Handle, InputRounding, LayerCache, LayerSpec, Ops, Rotary, Tensor
 from engine.models.rotary import Turn
 
 
@@ -19,17 +19,37 @@ class WeightLoader(Protocol):
 
     def has(self, name: str) -> bool: ...
 
-    def matrix(self, name: str, rows: int, columns: int) -> Handle:
-        """A vector counts as one row. Raises ModelFileError where the tensor is missing or has another shape."""
+    def matrix(
+        self, name: str, rows: int, columns: int, *, activations: InputRounding = "blocks", scale: float | None = None
+    ) -> Handle:
+        """A vector counts as one row; `activations` and `scale` are those of `Weight`. Raises ModelFileError where the
+        tensor is missing or has another shape."""
         ...
 
-    def parts(self, name: str, rows: Sequence[int], columns: int) -> list[Handle]:
+    def parts(
+        self,
+        name: str,
+        rows: Sequence[int],
+        columns: int,
+        *,
+        activations: InputRounding = "blocks",
+        scale: float | None = None,
+    ) -> list[Handle]:
         """Matrices of so many rows each, which lie one after the other in one tensor. Raises as `matrix` does."""
         ...
 
-    def experts(self, name: str, n_experts: int, rows: Sequence[int], columns: int) -> list[Handle]:
+    def experts(
+        self,
+        name: str,
+        n_experts: int,
+        rows: Sequence[int],
+        columns: int,
+        *,
+        scales: npt.NDArray[np.float32] | None = None,
+    ) -> list[Handle]:
         """Stacks of so many rows each, which lie one after the other in every expert of one tensor [n_experts, sum of
-        rows, columns], or in every head of one whose first two dimensions are one. Raises as `matrix` does."""
+        rows, columns], or in every head of one whose first two dimensions are one. `scales` are those of `Stack`.
+        Raises as `matrix` does."""
         ...
 
     def vector(self, name: str, *shape: int) -> Handle:

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from engine.errors import ModelFileError, UnsupportedModelError
 from engine.kernels.ops import Activation, Handle, Ops, Router, Tensor
-from engine.models.blocks import FeedForward, projection, refuse
+from engine.models.blocks import FeedForward, expert_scales, projection, refuse
 from engine.models.config import MAX_EXPERTS, MAX_WIDTH, Config
 from engine.models.decoder import PerPosition, ReadFeedForward
 from engine.models.metadata import Metadata
@@ -155,10 +155,11 @@ class MixtureOfExperts:
             return load.vector(name, n_experts) if needed or load.has(name) else None
 
         def stacks(name: str, rows: tuple[int, ...], columns: int) -> list[Handle]:
-            refuse(load, f"blk.{index}.{name}.scale", "a scale for a whole matrix")
-            return load.experts(f"blk.{index}.{name}.weight", n_experts, rows, columns)
+            scales = expert_scales(load, f"blk.{index}.{name}.scale", n_experts)
+            return load.experts(f"blk.{index}.{name}.weight", n_experts, rows, columns, scales=scales)
 
         if load.has(f"blk.{index}.ffn_gate_up_exps.weight"):
+            refuse(load, f"blk.{index}.ffn_gate_up_exps.scale", "scales for fused projections")
             refuse(load, f"blk.{index}.ffn_gate_up_exps.bias", "a bias for fused projections")
             gate, up = stacks("ffn_gate_up_exps", (width, width), hidden_size)
         else:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.errors import ModelFileError
-from engine.kernels.ops import Activation
+from engine.kernels.ops import Activation, InputRounding
 from engine.models.config import Config
 from engine.models.model import WeightLoader
 from engine.models.rotary import Axes, Style, Turn
@@ -31,10 +31,11 @@ class Traits:
     they are taken where the file has them. `biased_throughout`: so do all other matrices of a layer. `head_norms`:
     every head of the queries and keys is normed. `fused`: one matrix makes queries, keys and values, one the gate and
     what it gates. `output_gates`: one matrix makes each head's queries and, after them, gates whose sigmoid multiplies
-    what the head makes. `post_norms`: what a block makes is normed before it is added. `sinks`: a logit of each query
-    head takes its share of the attention. `ffn_norm` names the norm before the second block. `attention_scale`
-    multiplies the scores, 1/√key_dim where it is `None`. `mutual_insets`: all rows of a picture see each other.
-    `inset_levels`: features of pictures that are added after so many layers.
+    what the head makes. `post_norms`: what a block makes is normed before it is added; `sub_norms`: what its last
+    projection takes is normed. `activations` says how the layers' projections round their input. `sinks`: a logit of
+    each query head takes its share of the attention. `ffn_norm` names the norm before the second block.
+    `attention_scale` multiplies the scores, 1/√key_dim where it is `None`. `mutual_insets`: all rows of a picture see
+    each other. `inset_levels`: features of pictures that are added after so many layers.
     """
 
     sight: Callable[[int], Sight]
@@ -44,6 +45,8 @@ class Traits:
     fused: bool = False
     output_gates: bool = False
     post_norms: bool = False
+    sub_norms: bool = False
+    activations: InputRounding = "blocks"
     sinks: bool = False
     ffn_norm: str = "ffn_norm"
     activation: Activation = "silu"

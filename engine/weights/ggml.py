@@ -49,5 +49,6 @@ TYPE_NAMES: Mapping[int, str] = MappingProxyType(
         39: "MXFP4",
         40: "NVFP4",
         41: "Q1_0",
+        42: "Q2_0",
     }
 )

@@ -21,6 +21,7 @@ SOURCES = (
     "pool.c",
     "quantise.c",
     "linear.c",
+    "token.c",
     "heads.c",
     "route.c",
     "experts.c",

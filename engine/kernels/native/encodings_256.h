@@ -136,6 +136,9 @@ INLINE void tq2_0_scales(const uint8_t *row, int64_t u, int count, f8 *scale, f8
     *minimum = f8_set(0.0f);
 }
 
+/* Encodings that may have `row_scales`. */
+#define MS_TERNARY(each) each(TQ1_0) each(TQ2_0)
+
 #define BLOCKS_OF_256 .block_runs = 8
 static const packed_encoding Q2_K = {BLOCKS_OF_256, .width = 16, .block_bytes = Q2_K_BYTES, .has_minimum = 1, .bytes = q2_k_bytes,
                                      .scales = q2_k_scales};

@@ -164,12 +164,6 @@ typedef struct {
     int64_t scratch_bytes, result_bytes;
 } experts_job;
 
-static ms_weight matrix_of(const ms_stack *stack, int64_t expert) {
-    ms_weight w = stack->first;
-    w.data += expert * stack->apart;
-    return w;
-}
-
 static int64_t strips(const ms_stack *stack) { return (stack->first.rows + TILE - 1) / TILE; }
 
 static void add_bias(float *values, const float *bias, int64_t count) {

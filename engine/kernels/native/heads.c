@@ -49,8 +49,7 @@ static void head_strips(void *data, int64_t first, int64_t last, int thread) {
     const int64_t rows = job->stack->first.rows, n = job->n;
     for (int64_t item = first; item < last; item++) {
         const int64_t head = item / strips(job), row = item % strips(job) * job->width, count = rows - row < job->width ? rows - row : job->width;
-        ms_weight w = job->stack->first;
-        w.data += head * job->stack->apart;
+        const ms_weight w = matrix_of(job->stack, head);
         activations a = {0};
         if (job->bytes) a = activations_of(job, head);
         strip_dot(&w, row, job->runs + head * n * w.columns, a, n, scratch, result);
@@ -105,8 +104,7 @@ static void head_sums(void *data, int64_t first, int64_t last, int thread) {
     const int64_t rows = job->stack->first.rows, columns = job->stack->first.columns, heads = job->stack->count;
     float *decoded = job->decoded + thread * rows * columns;
     for (int64_t head = first; head < last; head++) {
-        ms_weight w = job->stack->first;
-        w.data += head * job->stack->apart;
+        const ms_weight w = matrix_of(job->stack, head);
         for (int64_t r = 0; r < rows; r++) decode_row(&w, r, decoded + r * columns);
         const float *x = job->x + head * rows;
         float *out = job->out + head * columns;

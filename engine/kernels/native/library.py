@@ -12,7 +12,7 @@ from typing import Any
 
 from engine.errors import SettingsError, UnsupportedModelError
 
-INTERFACE = 5
+INTERFACE = 6
 PREFERENCE = (("avx512", 2), ("avx2", 1), ("neon", 4), ("portable", 0))
 """Libraries from the fastest down, each with the bit of `ms_processor` that it asks for."""
 
@@ -26,13 +26,15 @@ class CWeight(Structure):
         ("columns", c_int64),
         ("row_bytes", c_int64),
         ("encoding", c_int64),
+        ("row_scales", c_void_p),
+        ("scale", c_float),
     )
 
 
 class CStack(Structure):
     """`ms_stack` of millstream.h."""
 
-    _fields_ = (("first", CWeight), ("count", c_int64), ("apart", c_int64))
+    _fields_ = (("first", CWeight), ("count", c_int64), ("apart", c_int64), ("scales", c_void_p))
 
 
 class CCache(Structure):
@@ -74,6 +76,7 @@ SIGNATURES = {
     "ms_activate": "piip",
     "ms_gate": "ppiiip",
     "ms_splice": "piiipiiiip",
+    "ms_round_tokens": "piip",
     "ms_route": "pppiiiiiiiifpp",
     "ms_experts": "pppiiippppppp",
     "ms_head_linears": "pipip",

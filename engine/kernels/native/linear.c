@@ -10,7 +10,9 @@
 #include "linear_floats.h"
 #include "linear_rows.h"
 #include "linear_tiles.h"
+#include "linear_token.h"
 #include "pool.h"
+#include "token.h"
 
 /* Strips of few activation rows that a thread takes at once: as many as keep its reads in one stream, as few as keep all threads busy. */
 enum { LARGEST_GRAIN = 16, GRAINS_PER_THREAD = 4 };
@@ -45,14 +47,26 @@ typedef struct {
 
 static int64_t strips(const linear_job *job, const ms_weight *w) { return (w->rows + job->width - 1) / job->width; }
 
-void strip_dot(const ms_weight *w, int64_t first, const float *x, activations a, int64_t n, char *scratch, float *out) {
-    const int width = n < TILE_FROM ? STRIP : TILE, rows = w->rows - first < width ? (int)(w->rows - first) : width;
+static void multiply(const ms_weight *w, int64_t first, int width, int rows, const float *x, activations a, int64_t n, char *scratch, float *out) {
+#define TERNARY(name) \
+    case MS_##name: token_strip(name, w, first, rows, a, n, scratch, out); return;
+    if (w->row_scales) switch (w->encoding) {
+            MS_TERNARY(TERNARY)
+        }
 #define PACKED(name) \
     case MS_##name: packed_strip(name, w, first, rows, a, n, scratch, out); break;
     switch (w->encoding) {
         MS_PACKED(PACKED)
     default: float_strip(w, first, rows, x, n, scratch, out, width);
     }
+}
+
+void strip_dot(const ms_weight *w, int64_t first, const float *x, activations a, int64_t n, char *scratch, float *out) {
+    const int width = n < TILE_FROM ? STRIP : TILE, rows = w->rows - first < width ? (int)(w->rows - first) : width;
+    multiply(w, first, width, rows, x, a, n, scratch, out);
+    if (w->scale != 0.0f)
+        for (int64_t i = 0; i < n; i++)
+            for (int r = 0; r < rows; r++) out[i * width + r] *= w->scale;
 }
 
 static void strip(const linear_job *job, const ms_weight *w, int64_t first, char *scratch, float *out) {
@@ -125,7 +139,10 @@ static void linear_strips(void *data, int64_t first, int64_t last, int thread) {
 static void quantise_task(void *data, int64_t first, int64_t last, int thread) {
     (void)thread;
     const linear_job *job = data;
-    quantise_rows(job->x, job->a, first, last);
+    if (job->weights[0]->row_scales)
+        token_rows(job->x, job->a, first, last);
+    else
+        quantise_rows(job->x, job->a, first, last);
 }
 
 activation_bytes strip_bytes(int64_t encoding) {

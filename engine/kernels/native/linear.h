@@ -19,9 +19,17 @@ activation_bytes strip_bytes(int64_t encoding);
 /* Bytes of scratch for a strip of so many columns. */
 int64_t strip_scratch(int64_t columns);
 
-/* Weight rows `first` … against n activation rows, x as it is or, for packed encodings, a: → out[n][STRIP or TILE]. Elements past the
- * last weight row are not to be used. */
+/* Weight rows `first` … against n activation rows, x as it is or, for packed encodings, a, times the scale of the whole matrix where it
+ * has one: → out[n][STRIP or TILE]. Elements past the last weight row are not to be used. */
 void strip_dot(const ms_weight *w, int64_t first, const float *x, activations a, int64_t n, char *scratch, float *out);
+
+/* Matrix i of a stack. */
+static inline ms_weight matrix_of(const ms_stack *stack, int64_t i) {
+    ms_weight w = stack->first;
+    w.data += i * stack->apart;
+    if (stack->scales) w.scale = stack->scales[i];
+    return w;
+}
 
 /* The reference decode of a weight row, float32 [columns]. */
 void decode_row(const ms_weight *w, int64_t row, float *out);

@@ -15,7 +15,7 @@
 #define MS_API __attribute__((visibility("default")))
 #endif
 
-#define MS_INTERFACE 5
+#define MS_INTERFACE 6
 
 typedef struct ms_pool ms_pool;
 
@@ -28,11 +28,14 @@ typedef struct ms_pool ms_pool;
 typedef enum { MS_F32, MS_F16, MS_BF16, MS_PACKED(MS_NAME) MS_ENCODINGS } ms_encoding;
 #undef MS_NAME
 
-/* Packed rows as they lie on disk. */
+/* Packed rows as they lie on disk. `row_scales` [rows] belong to ternary codes whose activations are int8, one scale a token, and are NULL
+ * for all other weights; those of one call agree in that. `scale`, where it is not 0, multiplies the results. */
 typedef struct {
     const uint8_t *data;
     int64_t rows, columns, row_bytes;
     int64_t encoding;
+    const float *row_scales;
+    float scale;
 } ms_weight;
 
 /* One layer's keys and values, [n_kv_heads][chunks of 64 positions] of the layout in cache.h. A chunk of width dim takes 64 * dim elements,
@@ -103,15 +106,20 @@ MS_API int ms_attention(ms_pool *pool, const float *q, const float *k, const flo
                         int64_t start, int64_t n_heads, float scale, int64_t window, float softcap, const float *sinks,
                         const int32_t *until, float *out);
 
+/* out[n, width] = each row rounded to int8 with one scale, and back. */
+MS_API int ms_round_tokens(ms_pool *pool, const float *x, int64_t n, int64_t width, float *out);
+
 /* Of each row of logits[n, experts], the k experts that CONTRACT.md, section 11, chooses: ids[n, k] ascending, and their weights[n, k].
  * `bias` and `scales`, which multiply the weights, may be NULL. `groups` divides the experts; `kept` of them take part, by the sum of their `marks` best choices. */
 MS_API int ms_route(ms_pool *pool, const float *logits, const float *bias, const float *scales, int64_t n, int64_t experts, int64_t k,
                     int64_t sigmoid, int64_t groups, int64_t kept, int64_t marks, int64_t normalise, float scale, int32_t *ids, float *weights);
 
-/* Matrices of one shape, those of a mixture's experts or of heads: the first one, how many, and the bytes from one to the next. */
+/* Matrices of one shape, those of a mixture's experts or of heads: the first one, how many, and the bytes from one to the next. `scales`
+ * [count] multiply what an expert's matrix gives, or are NULL. */
 typedef struct {
     ms_weight first;
     int64_t count, apart;
+    const float *scales;
 } ms_stack;
 
 /* out[n, hidden] = for each row of x the sum over its experts of weight * down(activation(gate(x)), up(x)), by ascending id.
@@ -138,7 +146,7 @@ MS_API int ms_delta_rule(ms_pool *pool, const float *x, const float *a, const fl
 /* A recorded call of one of the functions above: its pointers, integers and floats in the order of its arguments. */
 typedef enum {
     MS_EMBED, MS_RMS_NORM, MS_LINEAR, MS_GATED, MS_ROTARY, MS_ATTENTION, MS_LAYER_NORM, MS_ADD, MS_SCALE, MS_ACTIVATE, MS_GATE, MS_SPLICE,
-    MS_ROUTE, MS_EXPERTS, MS_HEAD_LINEARS, MS_CONVOLVE, MS_DELTA_RULE
+    MS_ROUND_TOKENS, MS_ROUTE, MS_EXPERTS, MS_HEAD_LINEARS, MS_CONVOLVE, MS_DELTA_RULE
 } ms_function_name;
 typedef struct {
     int64_t function;

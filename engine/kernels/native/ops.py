@@ -23,6 +23,7 @@ from engine.kernels.native.recurrent import NativeState, Recurrent
 from engine.kernels.native.tensors import NativeTensor
 from engine.kernels.ops import Activation, AttentionSpec, CacheSpec, LayerCache, LayerSpec, Rotary, Stack, Weight
 from engine.kernels.state import StateSpec
+from engine.kernels.ternary import row_scales
 
 F32 = npt.NDArray[np.float32]
 CACHE_NUMBERS: Final = MappingProxyType({"f32": 0, "f16": 1, "q8_0": 2})
@@ -31,11 +32,18 @@ CACHE_NUMBERS: Final = MappingProxyType({"f32": 0, "f16": 1, "q8_0": 2})
 
 @dataclass(frozen=True)
 class NativeMatrix:
-    """A weight's bytes, which must stay alive as long as this, and their description for C."""
+    """A weight's bytes, which must stay alive as long as this, and their description for C; the scales of its rows
+    where its products are those of ternary codes with a token's int8."""
 
     weight: Weight
     c: CWeight
     address: int
+    row_scales: F32 | None
+
+    @property
+    def input(self) -> str:
+        """What it is multiplied with: weights of one call agree in that."""
+        return self.weight.activations if self.row_scales is None else "int8"
 
 
 @dataclass(frozen=True)
@@ -66,11 +74,14 @@ class NativeOps(Pointwise, Experts, Recurrent):
         self._encodings = library.encodings(self._lib)
 
     def matrix(self, weight: Weight) -> NativeMatrix:
-        c = self._described(weight)
-        return NativeMatrix(weight, c, ctypes.addressof(c))
+        c, scales = self._described(weight), row_scales(weight)
+        c.row_scales = None if scales is None else scales.ctypes.data
+        c.scale = weight.scale or 0.0
+        return NativeMatrix(weight, c, ctypes.addressof(c), scales)
 
     def stack(self, weight: Stack) -> NativeStack:
-        c = CStack(self._described(weight), weight.n_experts, weight.data.strides[0])
+        scales = None if weight.scales is None else weight.scales.ctypes.data
+        c = CStack(self._described(weight), weight.n_experts, weight.data.strides[0], scales)
         return NativeStack(weight, c, ctypes.addressof(c))
 
     def _described(self, weight: Weight | Stack) -> CWeight:
@@ -131,6 +142,7 @@ class NativeOps(Pointwise, Experts, Recurrent):
         softcap: float | None = None,
     ) -> NativeTensor:
         out = self._workspace.take(x.n, weight.weight.rows)
+        x = self._input(x, weight)
         self._call(
             "ms_linear",
             *(x.address, x.n, 1, weight.address, None, None, out.address, None, None),
@@ -139,6 +151,9 @@ class NativeOps(Pointwise, Experts, Recurrent):
         return out
 
     def linears(self, x: NativeTensor, weights: Sequence[NativeMatrix]) -> list[NativeTensor]:
+        if len({weight.input for weight in weights}) > 1:
+            return [self.linear(x, weight) for weight in weights]
+        x = self._input(x, weights[0])
         outs: list[NativeTensor] = []
         for first in range(0, len(weights), 3):
             some = weights[first : first + 3]
@@ -155,14 +170,25 @@ class NativeOps(Pointwise, Experts, Recurrent):
     def gated(
         self, x: NativeTensor, gate: NativeMatrix, up: NativeMatrix, activation: Activation = "silu"
     ) -> NativeTensor:
+        if gate.input != up.input:
+            return self.gate(self.linear(x, gate), self.linear(x, up), activation)
+        x = self._input(x, gate)
         out = self._workspace.take(x.n, gate.weight.rows)
         self._call("ms_gated", x.address, x.n, ACTIVATION_NUMBERS[activation], gate.address, up.address, out.address)
+        return out
+
+    def _input(self, x: NativeTensor, weight: NativeMatrix) -> NativeTensor:
+        """x as a weight that rounds tokens is to have it, where C does not see to that itself."""
+        if weight.input != "token":
+            return x
+        out = self._workspace.take(x.n, x.width)
+        self._call("ms_round_tokens", x.address, x.n, x.width, out.address)
         return out
 
     def head_linears(self, x: NativeTensor, weight: NativeStack, *, transposed: bool = False) -> NativeTensor:
         stack = weight.weight
         wide, made = (stack.rows, stack.columns) if transposed else (stack.columns, stack.rows)
-        assert x.width == stack.n_experts * wide
+        assert x.width == stack.n_experts * wide and stack.scales is None
         out = self._workspace.take(x.n, stack.n_experts * made)
         self._call("ms_head_linears", x.address, x.n, weight.address, transposed, out.address)
         return out

@@ -54,16 +54,6 @@ static void join_octet(const int8_t *const runs[OCTET], int8_t *out) {
     }
 }
 
-/* Run r of a row to its place in `q`. */
-INLINE void store_codes(activations a, int64_t row, int64_t r, const i16x16 codes[2]) {
-    if (a.n < TILE_FROM) {
-        memcpy(a.q + row * a.columns + r * RUN, codes, RUN * sizeof *a.q);
-        return;
-    }
-    int16_t *q = a.q + (row / TOKENS * a.columns + r * RUN) * TOKENS + row % TOKENS * 2;
-    for (int p = 0; p < RUN / 2; p++) memcpy(q + p * TOKENS * 2, (const int16_t *)codes + 2 * p, 4);
-}
-
 void quantise_row(const float *x, activations a, int64_t row) {
     float *s = a.s + row * a.stride;
     int32_t *sums = a.sums + row * a.stride, *halves = a.halves + row * 2 * a.runs;

@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "simd.h"
+
 /* Bytes of q = 256 * high + low, both signed. RUN_BYTES: 32 low ones, then 32 high ones, run by run. OCTET_BYTES: by eight runs, bytes
  * 4k … 4k+3 of all eight together, low ones, then high ones, k = 0 … 7; so that a vector's eight words belong to eight runs. */
 typedef enum { NO_BYTES = 0, RUN_BYTES = 1, OCTET_BYTES = 2 } activation_bytes;
@@ -38,5 +40,15 @@ activations activations_in(char *memory, int64_t n, int64_t columns, int bytes);
 
 void quantise_row(const float *x, activations a, int64_t row);
 void quantise_rows(const float *x, activations a, int64_t first, int64_t last);
+
+/* Run r of a row to its place in `q`. */
+INLINE void store_codes(activations a, int64_t row, int64_t r, const i16x16 codes[2]) {
+    if (a.n < TILE_FROM) {
+        memcpy(a.q + row * a.columns + r * RUN, codes, RUN * sizeof *a.q);
+        return;
+    }
+    int16_t *q = a.q + (row / TOKENS * a.columns + r * RUN) * TOKENS + row % TOKENS * 2;
+    for (int p = 0; p < RUN / 2; p++) memcpy(q + p * TOKENS * 2, (const int16_t *)codes + 2 * p, 4);
+}
 
 #endif

@@ -76,12 +76,26 @@ def linear_transposed(x: F32, weight: F32) -> F32:
 
 
 @np.errstate(all="ignore")
-def linear_bitnet(x: F32, codes: npt.NDArray[np.int8], scale: F32) -> F32:
-    """BitNet: x [n, columns], codes −1, 0, 1 [rows, columns], one scale a row [rows] → [n, rows] (section 6)."""
+def quantise_token(x: F32) -> tuple[F32, F32]:
+    """BitNet's activations (section 6): x [n, columns] → q, whole numbers [n, columns], and a [n, 1], NaN where a row
+    has Inf or NaN."""
     finite = np.all(np.isfinite(x), axis=-1, keepdims=True)
-    m = np.max(np.abs(np.where(finite, x, np.float32(0))), axis=-1, keepdims=True)
-    step = np.float32(127) / np.maximum(m, np.float32(1e-5))
-    q = np.clip(np.rint(np.where(finite, x, np.float32(0)) * step), -128, 127).astype(np.int64)
-    dot = (q @ codes.astype(np.int64).T).astype(np.int32).astype(np.float32)
-    out = (dot / step) * scale[None]
-    return np.where(finite, out, np.float32(np.nan))
+    kept = np.where(finite, x, np.float32(0))
+    step = np.float32(127) / np.maximum(np.max(np.abs(kept), axis=-1, keepdims=True), np.float32(1e-5))
+    q = np.clip(np.rint(kept * step), np.float32(-128), np.float32(127))
+    return q, np.where(finite, step, np.float32(np.nan))
+
+
+@np.errstate(all="ignore")
+def round_token(x: F32) -> F32:
+    """x [n, columns] as BitNet's activations give it back: q ÷ a (section 6)."""
+    q, step = quantise_token(x)
+    return q / step
+
+
+@np.errstate(all="ignore")
+def linear_bitnet(x: F32, codes: npt.NDArray[np.integer], scale: F32) -> F32:
+    """BitNet: x [n, columns], codes −1, 0, 1 [rows, columns], one scale a row [rows] → [n, rows] (section 6)."""
+    q, step = quantise_token(x)
+    dot = (q.astype(np.int64) @ codes.astype(np.int64).T).astype(np.int32).astype(np.float32)
+    return (dot / step) * scale[None]

@@ -16,10 +16,18 @@ from engine.kernels.plain import functions
 from engine.kernels.plain.attention import PlainCache, attention
 from engine.kernels.plain.experts import Routing, mixed, routed
 from engine.kernels.plain.functions import F32
-from engine.kernels.plain.linear import linear_float, linear_packed, linear_transposed, quantise
+from engine.kernels.plain.linear import (
+    linear_bitnet,
+    linear_float,
+    linear_packed,
+    linear_transposed,
+    quantise,
+    round_token,
+)
 from engine.kernels.plain.normalise import layer_norm, rms_norm, rotary
 from engine.kernels.plain.recurrent import PlainState, causal_convolution, delta_rule
 from engine.kernels.state import StateSpec
+from engine.kernels.ternary import row_scales
 from engine.weights.encoding import Units
 
 ACTIVATIONS: Final[Mapping[Activation, Callable[[F32], F32]]] = MappingProxyType(
@@ -43,11 +51,13 @@ def gated(gate: F32, up: F32, activation: Activation) -> F32:
 
 @dataclass(frozen=True)
 class PlainMatrix:
-    """A weight, its contract view for packed encodings, its float rows for the others."""
+    """A weight, its contract view for packed encodings, its float rows for the others; the scales of its rows where
+    its products are those of ternary codes with a token's int8."""
 
     weight: Weight
     units: Units | None
     floats: F32 | None
+    row_scales: F32 | None = None
 
 
 @dataclass(frozen=True)
@@ -68,11 +78,15 @@ class PlainOps:
     def matrix(self, weight: Weight) -> PlainMatrix:
         encoding = weights.get(weight.encoding)
         if weights.is_packed(encoding):
-            return PlainMatrix(weight, encoding.units(weight.data), None)
+            return PlainMatrix(weight, encoding.units(weight.data), None, row_scales(weight))
         return PlainMatrix(weight, None, encoding.decode(weight.data))
 
     def stack(self, weight: Stack) -> PlainStack:
-        each = (Weight(weight.name, weight.encoding, weight.rows, weight.columns, data) for data in weight.data)
+        scales = [None] * weight.n_experts if weight.scales is None else weight.scales.tolist()
+        each = (
+            Weight(weight.name, weight.encoding, weight.rows, weight.columns, data, scale=scale)
+            for data, scale in zip(weight.data, scales, strict=True)
+        )
         return PlainStack(weight, tuple(map(self.matrix, each)))
 
     def vector(self, values: F32) -> F32:
@@ -103,16 +117,25 @@ class PlainOps:
         residual: F32 | None = None,
         softcap: float | None = None,
     ) -> F32:
-        if weight.units is not None:
-            out = linear_packed(quantise(x), weight.units)
-        else:
-            assert weight.floats is not None
-            out = linear_float(x, weight.floats)
+        out = self._products(x, weight)
+        if weight.weight.scale is not None:
+            out = out * np.float32(weight.weight.scale)
         if bias is not None:
             out = out + bias
         if residual is not None:
             out = out + residual
         return out if softcap is None else functions.softcap(out, softcap)
+
+    def _products(self, x: F32, weight: PlainMatrix) -> F32:
+        if weight.row_scales is not None:
+            assert weight.units is not None
+            return linear_bitnet(x, weight.units.codes.reshape(len(weight.row_scales), -1), weight.row_scales)
+        if weight.weight.activations == "token":
+            x = round_token(x)
+        if weight.units is not None:
+            return linear_packed(quantise(x), weight.units)
+        assert weight.floats is not None
+        return linear_float(x, weight.floats)
 
     def linears(self, x: F32, weights: Sequence[PlainMatrix]) -> list[F32]:
         return [self.linear(x, weight) for weight in weights]

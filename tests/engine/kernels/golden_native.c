@@ -11,7 +11,7 @@
 
 #include "millstream.h"
 
-enum { FUNCTION, QUANTISE, LINEAR, RMS_NORM, ROTARY, ATTENTION };
+enum { FUNCTION, QUANTISE, LINEAR, RMS_NORM, ROTARY, ATTENTION, TOKEN };
 
 typedef struct {
     int64_t kind, ints[10];
@@ -43,8 +43,9 @@ static int same(const float *a, const float *b, int64_t n) {
 
 static int linear(ms_pool *pool, const test_case *c, float *out) {
     const int64_t n = c->ints[0], rows = c->ints[1], columns = c->ints[2];
-    const float *x = c->arrays[0], *expected = c->arrays[2];
-    const ms_weight w = {c->arrays[1], rows, columns, c->bytes[1] / rows, c->ints[3]};
+    const int token = c->kind == TOKEN;
+    const float *x = c->arrays[0], *expected = c->arrays[token ? 3 : 2];
+    const ms_weight w = {c->arrays[1], rows, columns, c->bytes[1] / rows, c->ints[3], token ? c->arrays[2] : NULL, 0.0f};
     ms_linear(pool, x, n, 1, &w, NULL, NULL, out, NULL, NULL, NULL, NULL, 0.0f);
     int ok = same(out, expected, n * rows);
     for (int64_t i = 0; i < n; i++) {
@@ -88,7 +89,8 @@ static int run(ms_pool *pool, const test_case *c) {
         ms_quantise(c->arrays[0], i[0], i[1], q, out);
         ok = !memcmp(q, c->arrays[1], (size_t)c->bytes[1]) && same(out, c->arrays[2], c->bytes[2] / 4);
         break;
-    case LINEAR: ok = linear(pool, c, out); break;
+    case LINEAR:
+    case TOKEN: ok = linear(pool, c, out); break;
     case RMS_NORM:
         ms_rms_norm(pool, c->arrays[0], c->arrays[1], c->floats[0], i[0], i[1], i[1], NULL, out);
         ok = same(out, c->arrays[2], i[0] * i[1]);

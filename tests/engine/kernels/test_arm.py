@@ -18,10 +18,11 @@ from engine.kernels.native.build import SOURCES
 from engine.kernels.native.ops import CACHE_NUMBERS
 from tests.engine.kernels.cases import ATTENTION, Arrays, golden
 from tests.engine.kernels.test_native import CAUSAL, FUNCTIONS
+from tests.engine.kernels.test_token import BLOCK, TERNARY, packed
 
 HERE = Path(__file__).parent
 NATIVE = Path(__file__).parents[3] / "engine" / "kernels" / "native"
-FUNCTION, QUANTISE, LINEAR, RMS_NORM, ROTARY, ATTEND = range(6)
+FUNCTION, QUANTISE, LINEAR, RMS_NORM, ROTARY, ATTEND, TOKEN = range(7)
 BUILDS = {
     "here, portable": ("native", "baseline"),
     "aarch64, portable": ("aarch64-linux-musl", "generic"),
@@ -44,6 +45,11 @@ def records() -> Iterator[tuple[str, int, list[int], list[float], list[np.ndarra
             assert name in encodings and name in weights.ENCODINGS
             sizes = [a["x"].shape[0], a["w"].shape[0], a["x"].shape[1], encodings[name]]
             yield case, LINEAR, sizes, [], [a["x"], a["w"], out["out"]]
+        elif kind == "bitnet":
+            x, codes = (np.pad(a[name], ((0, 0), (0, BLOCK - a[name].shape[1]))) for name in ("x", "codes"))
+            for encoding in TERNARY:
+                sizes = [*x.shape[:1], len(codes), BLOCK, encodings[encoding]]
+                yield f"{case}/{encoding}", TOKEN, sizes, [], [x, packed(encoding, codes), a["scale"], out["out"]]
         elif kind == "rms_norm":
             yield case, RMS_NORM, [*a["x"].shape], [1e-5], [a["x"], a["w"], out["out"]]
         elif kind == "rotary":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 
@@ -64,6 +65,7 @@ def stack(seed: int, encoding: str, rows: int, columns: int) -> Stack:
 
 
 def mixture(ops: Ops, x: np.ndarray, logits: np.ndarray, kinds: tuple[str, str, str], biased: bool) -> np.ndarray:
+    """With biases the experts have scales, too."""
     width = whole(kinds[2], WIDTH)
     stacks = [
         stack(seed, kind, *shape)
@@ -73,6 +75,7 @@ def mixture(ops: Ops, x: np.ndarray, logits: np.ndarray, kinds: tuple[str, str, 
     ]
     biases = {}
     if biased:
+        stacks = [replace(of, scales=np.abs(floats(8, N_EXPERTS)) + np.float32(0.5)) for of in stacks]
         for name, of in zip(("gate_bias", "up_bias", "down_bias"), stacks, strict=True):
             biases[name] = ops.vector(floats(7, N_EXPERTS * of.rows))
     routing = ops.route(ops.tensor(logits), Router(4, normalise=True))

@@ -17,7 +17,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from tests.tiny import CONTEXT, write_rotary
+from tests.tiny import CONTEXT, no_tokenizer, write_rotary
 
 SHAPE: dict[str, object] = {
     "vocab_size": 96,
@@ -122,7 +122,9 @@ def tensors(model: PreTrainedModel, apart: bool) -> Iterator[tuple[str, torch.Te
             yield f"{at}{NAMES[module]}.{kind}", values
 
 
-def write_deepseek(path: Path, model: PreTrainedModel, encoding: str = "F32", *, apart: bool = True) -> None:
+def write_deepseek(
+    path: Path, model: PreTrainedModel, encoding: str = "F32", *, apart: bool = True, shard: int = 0
+) -> None:
     """Write the model with its matrices in `encoding`, and give it the rounded weights that the file now holds.
 
     Keys are those of `TextModel.set_gguf_parameters` and `DeepseekV2Model.set_gguf_parameters`; routers, norms and
@@ -131,7 +133,8 @@ def write_deepseek(path: Path, model: PreTrainedModel, encoding: str = "F32", *,
     """
     config = model.config
     third = config.model_type == "deepseek_v3"
-    writer = GGUFWriter(path, "deepseek2")
+    writer = GGUFWriter(path, "deepseek2", split_max_tensors=shard)
+    no_tokenizer(writer)
     writer.add_vocab_size(config.vocab_size)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)

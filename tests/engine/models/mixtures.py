@@ -23,7 +23,7 @@ from transformers import (
 )
 
 from bench.oracle import TOWER
-from tests.tiny import SHAPE, write_rotary
+from tests.tiny import SHAPE, no_tokenizer, write_rotary
 
 
 def qwen3vlmoe_config(**text: object) -> PreTrainedConfig:
@@ -168,14 +168,15 @@ def write_mixture(
     encoding: str = "F32",
     *,
     fused: bool = False,
-    tokenizer: Callable[[GGUFWriter], None] = lambda writer: None,
+    shard: int = 0,
+    tokenizer: Callable[[GGUFWriter], None] = no_tokenizer,
 ) -> None:
     """Write the model with its matrices in `encoding`, and give it the rounded weights that the file now holds.
 
     Keys are those of `TextModel.set_gguf_parameters` and of the families; routers, norms and biases stay F32.
     """
     config = model.config.get_text_config()
-    writer = GGUFWriter(path, architecture)
+    writer = GGUFWriter(path, architecture, split_max_tensors=shard)
     tokenizer(writer)
     writer.add_vocab_size(config.vocab_size)
     writer.add_context_length(config.max_position_embeddings)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from engine.formats.gguf import read
 from engine.kernels.native import NativeOps
 from engine.models.decoder import Decoder
 from tests.engine.devices import CONTRACT, DEVICES
-from tests.engine.models.judge import ENCODINGS, check, transformers_logits
+from tests.engine.models.judge import check, transformers_logits
 from tests.tiny import load_model, tiny, write_gguf
 
 
@@ -52,13 +51,6 @@ def test_every_shape_agrees_with_transformers(shape: str, device: str, tmp_path:
     model = tiny("phi3", **SHAPES[shape])
     write_gguf(tmp_path / "tiny.gguf", model, "Q8_0" if device in CONTRACT else "F32")
     check(tmp_path / "tiny.gguf", transformers_logits(model), device, "f32")
-
-
-@pytest.mark.parametrize(("device", "encoding"), sorted(product(DEVICES, ENCODINGS)))
-def test_every_encoding_agrees_with_transformers(encoding: str, device: str, tmp_path: Path) -> None:
-    model = tiny("phi3")
-    write_gguf(tmp_path / "tiny.gguf", model, encoding)
-    check(tmp_path / "tiny.gguf", transformers_logits(model), device, "f16")
 
 
 def test_fused_projections_share_the_bytes_of_one_tensor(tmp_path: Path) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import product
 from pathlib import Path
 
 import pytest
 
 from tests.engine.devices import CONTRACT, DEVICES
-from tests.engine.models.judge import ENCODINGS, check, transformers_logits
+from tests.engine.models.judge import check, transformers_logits
 from tests.tiny import tiny, write_gguf
 
 SHAPES = {
@@ -40,10 +39,3 @@ def test_every_shape_agrees_with_transformers(shape: str, device: str, tmp_path:
     model = tiny("qwen3", **SHAPES[shape])
     write_gguf(tmp_path / "tiny.gguf", model, "Q8_0" if device in CONTRACT else "F32")
     check(tmp_path / "tiny.gguf", transformers_logits(model), device, "f32")
-
-
-@pytest.mark.parametrize(("device", "encoding"), sorted(product(DEVICES, ENCODINGS)))
-def test_every_encoding_agrees_with_transformers(encoding: str, device: str, tmp_path: Path) -> None:
-    model = tiny("qwen3", head_dim=32)
-    write_gguf(tmp_path / "tiny.gguf", model, encoding)
-    check(tmp_path / "tiny.gguf", transformers_logits(model), device, "f16")

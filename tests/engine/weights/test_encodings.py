@@ -298,7 +298,12 @@ def test_an_encoding_without_a_decoder_is_refused_by_name(name: str) -> None:
         weights.by_ggml_type(int(gguf.GGMLQuantizationType[name]))
 
 
-@pytest.mark.parametrize("number", [4, 5, 36, 42, 99, 2**32 - 1])
+def test_an_encoding_newer_than_the_gguf_package_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedModelError, match=r"\bQ2_0\b.*\bQ4_1\b"):
+        weights.by_ggml_type(42)
+
+
+@pytest.mark.parametrize("number", [4, 5, 36, 43, 99, 2**32 - 1])
 def test_an_unknown_type_is_refused_by_number(number: int) -> None:
     with pytest.raises(UnsupportedModelError, match=rf"\b{number}\b.*\bQ4_1\b"):
         weights.by_ggml_type(number)
