@@ -173,6 +173,8 @@ class Chat(QObject):
                 case PrefillProgress():
                     percent = 100 * event.done // max(event.total, 1)
                     what = self.tr("Reading the conversation · {percent} %").format(percent=percent)
+                    if event.picture:
+                        what = self.tr("Looking at a picture · {percent} %").format(percent=percent)
                     reply.set_activity(what, event.done, event.total)
                 case Reasoning():
                     exchange.add_reasoning(event.text)

@@ -40,7 +40,8 @@ def model(*, default: str | None = None) -> argparse.ArgumentParser:
         "--max-patches",
         type=int,
         metavar="N",
-        help="look at a picture in at most so many patches (default: the model's)",
+        help="look at a picture in at most so many patches, which bounds time and memory (default: 4096 where the size "
+        "follows the picture's own, as in Qwen's models, else what the model was made for)",
     )
     return parser
 

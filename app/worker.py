@@ -87,7 +87,11 @@ class Worker(QObject):
             events = self._engine.chat(request.messages, request.settings, cancel=cancel)
             finished = False
             for event in events:
-                if isinstance(event, PrefillProgress) and event.done < event.total and not self._progress.due():
+                if (
+                    isinstance(event, PrefillProgress)
+                    and event.done < event.total
+                    and not (event.picture or self._progress.due())
+                ):
                     continue
                 finished = isinstance(event, Finished)
                 self._say(Answer(request.request_id, event))

@@ -162,6 +162,7 @@ class Engine:
                 del self._model, self._forward
                 self._meter.set("weights", 0)
                 self._meter.set("activations", 0)
+                self._meter.set("vision", 0)
 
     @property
     def threads(self) -> int:
@@ -260,9 +261,9 @@ class Engine:
             pictures = iter(self._eyes.look(images, self._model, self._ops, self._meter, patches))
         return [next(pictures) if token == PICTURE else token for token in ids]
 
-    def _see(self, picture: Picture) -> Tensor:
+    def _see(self, picture: Picture, cancel: Cancel | None) -> Tensor:
         assert self._eyes is not None
-        return self._eyes.features(picture, self._ops)
+        return self._eyes.features(picture, self._ops, cancel)
 
     def _exclusive(self, events: Generator[Event]) -> Iterator[Event]:
         """Pass the events on, one reply at a time and never beside `close`."""

@@ -99,11 +99,13 @@ class Settings:
 
 @dataclass(frozen=True)
 class PrefillProgress:
-    """`done` of `total` prompt tokens are read; `cached` of them were kept from an earlier turn."""
+    """`done` of `total` prompt tokens are read; `cached` of them were kept from an earlier turn. `picture`: the next
+    ones stand for a picture, which has to be looked at first."""
 
     done: int
     total: int
     cached: int
+    picture: bool = False
 
 
 @dataclass(frozen=True)
@@ -208,10 +210,12 @@ class MemoryUse:
     weights: int
     kv: int
     activations: int
+    vision: int = 0
+    """A vision tower, from the first picture on, and the pictures of the conversation."""
 
     @property
     def total(self) -> int:
-        return self.weights + self.kv + self.activations
+        return self.weights + self.kv + self.activations + self.vision
 
 
 @dataclass(frozen=True)

@@ -161,8 +161,8 @@ def _reply(engine: Engine, messages: Sequence[Message], settings: Settings, *, f
     with _interrupt_cancels() as cancel:
         for event in engine.chat(messages, settings, cancel=cancel):
             match event:
-                case PrefillProgress(done, total):
-                    progress.show("Reading", done, total)
+                case PrefillProgress(done, total, picture=picture):
+                    progress.show("Looking at a picture" if picture else "Reading", done, total)
                 case Reasoning(text):
                     progress.clear()
                     shown.show(text)

@@ -103,8 +103,8 @@ class _Reply:
         """Take it in to its end."""
         for event in events:
             match event:
-                case PrefillProgress(done, total):
-                    self._progress.show("Reading the prompt", done, total)
+                case PrefillProgress(done, total, picture=picture):
+                    self._progress.show("Looking at a picture" if picture else "Reading the prompt", done, total)
                 case Reasoning(text):
                     self._progress.clear()
                     self.reasoning += text

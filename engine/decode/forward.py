@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from engine.cancel import Cancel, Cancelled
 from engine.decode.cache import KVCache
 from engine.decode.finite import not_finite
 from engine.decode.prompt import Prompt
@@ -16,11 +17,11 @@ from engine.models.model import OWN, Inset, Model, Tables
 from engine.vision.patches import Picture
 from engine.vision.positions import prompt_positions
 
-See = Callable[[Picture], Tensor]
-"""A vision tower at work: → the picture's features, [tokens, width]."""
+See = Callable[[Picture, Cancel | None], Tensor]
+"""A vision tower at work: → the picture's features, [tokens, width]. A cancelled one raises `Cancelled`."""
 
 
-def blind(picture: Picture) -> Tensor:
+def blind(picture: Picture, cancel: Cancel | None) -> Tensor:
     """What a model without a tower makes of pictures."""
     raise AssertionError("a prompt for a model that cannot see has no pictures")
 
@@ -51,10 +52,10 @@ class Forward:
             self._turn(prompt)
         return kept
 
-    def run(self, ops: Ops, tokens: Sequence[int], start: int) -> Tensor:
+    def run(self, ops: Ops, tokens: Sequence[int], start: int, cancel: Cancel | None = None) -> Tensor:
         """The pass on `ops`, as it is, with the pictures that begin in it seen anew."""
         insets = [
-            Inset(placed.start - start, placed.picture.tokens, self._see(placed.picture))
+            Inset(placed.start - start, placed.picture.tokens, self._see(placed.picture, cancel))
             for placed in self._prompt.within(start, start + len(tokens))
         ]
         layers, tables = self.cache.layers, self._tables
@@ -76,11 +77,12 @@ class Forward:
             lambda tokens, start: self.model.hidden(self.ops, tokens, start, self.cache.layers, tables=self._tables)
         )
 
-    def advance(self, tokens: Sequence[int]) -> Tensor:
+    def advance(self, tokens: Sequence[int], cancel: Cancel | None = None) -> Tensor:
         """Compute the next positions for `tokens`: → hidden [n, hidden_size]. The cache holds them on return.
 
-        Raises ContextError, with the cache as it was, where they reach past the model's context or the cache's end.
-        After any other exception the cache holds what it held, or less where the model has recurrent layers.
+        Raises, with the cache as it was, ContextError where they reach past the model's context or the cache's end, and
+        `Cancelled` where that comes while a picture is looked at. After any other exception the cache holds what it
+        held, or less where the model has recurrent layers.
         """
         needed, room = len(self.cache) + len(tokens), min(self.model.context_length, self.cache.capacity)
         if needed > room:
@@ -91,8 +93,10 @@ class Forward:
         start = len(self.cache)
         seen = self._prompt.within(start, start + len(tokens))
         try:
-            hidden = self.run(self.ops, tokens, start) if seen else self._hidden(tokens, start)
+            hidden = self.run(self.ops, tokens, start, cancel) if seen else self._hidden(tokens, start)
             self.cache.extend(tokens)
+        except Cancelled:  # before anything was written
+            raise
         except BaseException:
             self.cache.restore()
             raise

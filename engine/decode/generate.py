@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Generator
 
-from engine.cancel import Cancel
+from engine.cancel import Cancel, Cancelled
 from engine.decode.forward import Forward
 from engine.decode.prompt import Prompt
 from engine.decode.sampler import Sampler
@@ -30,19 +30,24 @@ def generate(
 
     `form` is how a reply tells reasoning and calls apart from text. Without one the reply goes on in the middle of the
     prompt's text: all of it is text, and a blank at its start belongs to it. What the cache shares with the prompt is
-    not computed again. `cancel` is looked at before every chunk and every token. Whenever an event is out, and after
-    any exception or `close()` of the generator, the cache holds exactly the tokens it claims, so that the next prompt
-    can build on it. The last event is `Finished`, whose reason is "stop" for an end token or a stop string, "length"
-    for `max_tokens`, "context" where the cache is full. A character that any other reason than "stop" cuts in two is
-    left out.
+    not computed again. `cancel` is heeded before every chunk and every token, and before every layer of a tower that
+    looks at a picture. Whenever an event is out, and after any exception or `close()` of the generator, the cache holds
+    exactly the tokens it claims, so that the next prompt can build on it. The last event is `Finished`, whose reason is
+    "stop" for an end token or a stop string, "length" for `max_tokens`, "context" where the cache is full. A character
+    that any other reason than "stop" cuts in two is left out.
     """
     cancel = cancel or Cancel()
     cache = forward.cache
     reply = _Reply(len(prompt), forward.begin(prompt))
-    # What the next prompt shares with this one may end in its last header, which says whether to think.
-    lasting = prompt.whole(max(len(prompt) - HEADER_TOKENS, len(cache))) if cache.recurrent else 0
+    # What the next prompt shares with this one may end in its last header, which says whether to think. Pictures come
+    # before it, and are worth keeping.
+    seen = max((placed.stop for placed in prompt.pictures), default=0)
+    lasting = max(len(prompt) - HEADER_TOKENS, seen, len(cache)) if cache.recurrent else 0
 
-    yield PrefillProgress(len(cache), len(prompt), reply.cached)
+    def progress() -> PrefillProgress:
+        return PrefillProgress(len(cache), len(prompt), reply.cached, prompt.looks(len(cache)))
+
+    yield progress()
     hidden: Tensor = None
     while len(cache) < len(prompt):
         if len(cache) == lasting:
@@ -52,9 +57,13 @@ def generate(
             return
         started = time.perf_counter()
         size = lasting - len(cache) if len(cache) < lasting < len(cache) + chunk else chunk
-        hidden = forward.advance(prompt.piece(len(cache), size))
+        try:
+            hidden = forward.advance(prompt.piece(len(cache), size), cancel)
+        except Cancelled:
+            yield reply.finished("cancelled")
+            return
         reply.prefill_s += time.perf_counter() - started
-        yield PrefillProgress(len(cache), len(prompt), reply.cached)
+        yield progress()
 
     sampler = Sampler(settings, _seed(settings), forward.model.vocabulary)
     sampler.see(prompt.ids)

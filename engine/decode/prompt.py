@@ -80,10 +80,16 @@ class Prompt:
         return length
 
     def piece(self, start: int, size: int) -> tuple[int, ...]:
-        """Up to `size` tokens from `start` on, more where a picture alone has more rows; none at the end."""
-        stop = self.whole(min(start + size, len(self.tokens)))
-        if start == len(self.tokens):
-            return ()
-        if stop <= start:
-            stop = next(placed.stop for placed in self.pictures if placed.start == start)
+        """Up to `size` tokens from `start` on, as far as the next picture. A picture is a piece of its own, of any
+        size. None at the end."""
+        stop = min(start + size, len(self.tokens))
+        for placed in self.pictures:
+            if placed.start == start:
+                stop = placed.stop
+            elif start < placed.start < stop:
+                stop = placed.start
         return self.tokens[start:stop]
+
+    def looks(self, start: int) -> bool:
+        """Whether a picture begins at row `start`."""
+        return any(placed.start == start for placed in self.pictures)

@@ -12,7 +12,7 @@ from engine.errors import BudgetError
 from engine.types import MemoryUse
 from engine.units import human_bytes
 
-Part = Literal["weights", "kv", "activations"]
+Part = Literal["weights", "kv", "activations", "vision"]
 
 
 class Meter:
@@ -20,7 +20,7 @@ class Meter:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._held: dict[Part, int] = {"weights": 0, "kv": 0, "activations": 0}
+        self._held: dict[Part, int] = {"weights": 0, "kv": 0, "activations": 0, "vision": 0}
 
     def add(self, part: Part, nbytes: int) -> None:
         """`nbytes` more are held in `part`; fewer where it is negative."""

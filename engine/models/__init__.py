@@ -21,6 +21,7 @@ from engine.models import (
     qwen3,
     qwen3moe,
     qwen3vl,
+    qwen3vlmoe,
     qwen35,
     qwen35moe,
     smollm3,
@@ -48,6 +49,7 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = MappingProxyType(
         "qwen35": qwen35.build,
         "qwen35moe": qwen35moe.build,
         "qwen3vl": qwen3vl.build,
+        "qwen3vlmoe": qwen3vlmoe.build,
         "smollm3": smollm3.build,
     }
 )

@@ -19,7 +19,7 @@ from engine.models.config import Config
 from engine.models.decoder import PerPosition, head
 from engine.models.gemma4_mixture import MixedFeedForward
 from engine.models.gemma4_numbers import Numbers
-from engine.models.insets import embedded
+from engine.models.insets import embedded, mutual
 from engine.models.metadata import Metadata
 from engine.models.model import OWN, Inset, Tables, WeightLoader
 from engine.models.rotary import Turn, inverse_frequencies
@@ -96,7 +96,16 @@ class Attention:
             post_norm=load.vector(f"blk.{index}.post_attention_norm.weight", config.hidden_size),
         )
 
-    def add(self, ops: Ops, x: Tensor, normed: Tensor, rotary: Rotary, cache: LayerCache, start: int) -> Tensor:
+    def add(
+        self,
+        ops: Ops,
+        x: Tensor,
+        normed: Tensor,
+        rotary: Rotary,
+        cache: LayerCache,
+        start: int,
+        until: Sequence[int] | None,
+    ) -> Tensor:
         """x + attention of the rows `normed` at positions `start …`: → [n, hidden_size]."""
         k = v = None
         if self.stored is None:
@@ -110,7 +119,7 @@ class Attention:
         if self.stored is not None:
             k = ops.rotary(ops.rms_norm(k, self.stored.k_norm, self.eps), self.cache.n_kv_heads, rotary, start)
             v = ops.rms_norm(v, self.stored.ones, self.eps)
-        made = ops.linear(ops.attention(q, k, v, cache, self.spec, start), self.output)
+        made = ops.linear(ops.attention(q, k, v, cache, self.spec, start, until=until), self.output)
         return ops.rms_norm(made, self.post_norm, self.eps, residual=x)
 
 
@@ -231,10 +240,14 @@ class Gemma4:
         scale = math.sqrt(hidden_size)
         x = embedded(ops, lambda some: ops.embed(self.embedding, some, scale=scale), tokens, insets, hidden_size)
         inputs = None if self.inputs is None else self.inputs.of(ops, tokens, x)
+        # Where layers have no inputs of their own, all rows of a picture see each other, but only in local layers
+        # (Transformers, `create_masks_for_vision_model`; llama.cpp, `mtmd_decode_use_non_causal`, tells by the width).
+        until = mutual(insets, start, len(tokens)) if self.inputs is None else None
         for index, layer in enumerate(self.layers):
-            rotary = self.tables[self.numbers.local[index]]
+            local = self.numbers.local[index]
             normed = ops.rms_norm(x, layer.attention_norm, eps)
-            x = layer.attention.add(ops, x, normed, rotary, caches[layer.attention.slot], start)
+            cache, ends = caches[layer.attention.slot], until if local else None
+            x = layer.attention.add(ops, x, normed, self.tables[local], cache, start, ends)
             x = layer.feed_forward.add(ops, x, ops.rms_norm(x, layer.ffn_norm, eps))
             if layer.own_input is not None:
                 x = layer.own_input.add(ops, x, ops.pick(inputs, 1, index * width, (index + 1) * width))

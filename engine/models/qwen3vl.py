@@ -22,10 +22,14 @@ SECTIONS: Final = 4
 
 def build(metadata: Metadata, load: WeightLoader, context: int) -> Decoder:
     config = Config.read(metadata, "qwen3vl")
-    keys = metadata.under("qwen3vl")
+    return Decoder(config, load, context, seeing(config, metadata.under("qwen3vl"), load, context))
+
+
+def seeing(config: Config, keys: Metadata, load: WeightLoader, context: int) -> Traits:
+    """What dense models and mixtures of experts have in common."""
     sight = Sight(file_turn(config, load, context, "halves", picture_axes(keys, config)))
     levels = keys.integer("n_deepstack_layers", low=0, high=config.n_layers, default=0)
-    return Decoder(config, load, context, Traits(same_sight(sight), head_norms=True, inset_levels=levels))
+    return Traits(same_sight(sight), head_norms=True, inset_levels=levels)
 
 
 def picture_axes(keys: Metadata, config: Config) -> Axes:

@@ -43,9 +43,9 @@ def unchanged(text: str) -> str:
 
 
 def turns(
-    messages: Sequence[Message], style: CallStyle = CALL_STYLES[0], guard: Guard = unchanged
+    messages: Sequence[Message], style: CallStyle = CALL_STYLES[0], guard: Guard = unchanged, *, parts: bool = False
 ) -> list[dict[str, object]]:
-    """The messages as templates take them.
+    """The messages as templates take them; with `parts` every content is a list of texts and pictures.
 
     Raises SettingsError where a result belongs to no call, or a call's arguments are no JSON object.
     """
@@ -53,7 +53,7 @@ def turns(
     waiting: deque[tuple[str, str]] = deque()
     count = 0
     for message in messages:
-        turn: dict[str, object] = {"role": message.role, "content": _content(message, guard)}
+        turn: dict[str, object] = {"role": message.role, "content": _content(message, guard, parts)}
         if message.calls and message.role != "assistant":
             raise SettingsError(f"Only an assistant's message can call tools, not one of the role {message.role!r}.")
         if message.role == "tool":
@@ -84,19 +84,19 @@ def turns(
     return told
 
 
-def _content(message: Message, guard: Guard) -> object:
+def _content(message: Message, guard: Guard, parts: bool) -> object:
     """Text, or text and pictures in their order as templates of models that see take them."""
     if not message.images:
-        return guard(message.content)
+        return [{"type": "text", "text": guard(message.content)}] if parts else guard(message.content)
     pieces = message.content.split(PLACE)
-    parts: list[dict[str, object]] = [{"type": "image"}] * max(len(message.images) - len(pieces) + 1, 0)
-    left = len(message.images) - len(parts)
+    told: list[dict[str, object]] = [{"type": "image"}] * max(len(message.images) - len(pieces) + 1, 0)
+    left = len(message.images) - len(told)
     for number, piece in enumerate([*pieces[:left], PLACE.join(pieces[left:])]):
         if number:
-            parts.append({"type": "image"})
+            told.append({"type": "image"})
         if piece:
-            parts.append({"type": "text", "text": guard(piece)})
-    return parts
+            told.append({"type": "text", "text": guard(piece)})
+    return told
 
 
 def descriptions(tools: Sequence[Tool], guard: Guard = unchanged) -> list[dict[str, object]]:

@@ -28,8 +28,11 @@ FORMS: Final[Mapping[str, PictureForm]] = MappingProxyType(
     {
         "gemma3": PictureForm(("gemma3",), "<start_of_image>", "\n\n<start_of_image>", "<end_of_image>\n\n"),
         "gemma4v": PictureForm(("gemma4",), "<|image|>", "<|image>", "<image|>"),
+        "idefics3": PictureForm(
+            ("llama",), "<image>", "<fake_token_around_image><global-img>", "<fake_token_around_image>"
+        ),
         "qwen3vl_merger": PictureForm(("qwen35", "qwen35moe", "qwen3vl", "qwen3vlmoe"), "<|image_pad|>"),
     }
 )
 """By the projector's name. Source: the processors of Transformers (`Gemma3Processor`, `Gemma4Processor`,
-`Qwen3VLProcessor`)."""
+`Idefics3Processor` for pictures that are not cut into tiles, `Qwen3VLProcessor`)."""

@@ -29,6 +29,7 @@ _PROBE: Final = (
     Message("assistant", "", calls=(ToolCall("probed_tool", '{"probed_key": "probed_text"}'),)),
     Message("tool", "!"),
 )
+_SAID: Final = Message("user", "probed_text")
 _REMEDY: Final = "The model can still be used on raw text."
 
 
@@ -128,7 +129,7 @@ class ChatTemplate:
         """
         style = self._call_style if any(message.calls for message in messages) else CALL_STYLES[0]
         variables: dict[str, object] = {
-            "messages": turns(messages, style, guard),
+            "messages": turns(messages, style, guard, parts=self._wants_parts),
             **dict.fromkeys(_TOOLS, descriptions(tools, guard) or None),
             "add_generation_prompt": add_generation_prompt,
         }
@@ -155,11 +156,26 @@ class ChatTemplate:
             raise UnsupportedModelError(f"This model's chat template failed ({_quoted(error)}). {_REMEDY}") from error
 
     @cached_property
+    def _wants_parts(self) -> bool:
+        """Whether content that is mere text does not reach the model, but a list of parts does, as SmolVLM has it."""
+
+        def heard(parts: bool) -> bool:
+            told = turns((_SAID,), parts=parts)
+            try:
+                text = self._run({"messages": told, "add_generation_prompt": True}, size((_SAID,), ()))
+            except MillstreamError:
+                return False
+            return _SAID.content in text and "'type'" not in text  # written out whole, a list was not read
+
+        return not heard(parts=False) and heard(parts=True)
+
+    @cached_property
     def _call_style(self) -> CallStyle:
         """How this template takes calls: the first way in which all that a call says reaches the model, unescaped."""
         for style in CALL_STYLES:
             try:
-                text = self._run({"messages": turns(_PROBE, style), "tools": None}, size(_PROBE, ()))
+                told = turns(_PROBE, style, parts=self._wants_parts)
+                text = self._run({"messages": told, "tools": None}, size(_PROBE, ()))
             except MillstreamError:
                 continue
             call = _PROBE[1].calls[0]

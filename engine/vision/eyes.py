@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from engine.cancel import Cancel
 from engine.errors import MillstreamError, SettingsError, UnsupportedModelError
 from engine.formats.index import TensorIndex
 from engine.kernels.ops import Ops, Tensor
@@ -53,11 +54,13 @@ class Eyes:
         raises.
         """
         if self._tower is None:
-            tower = load_tower(self.index, ops, meter)
+            own = Meter()
+            tower = load_tower(self.index, ops, own)
             if tower.width != model.inset_width:
                 levels = (width // tower.hidden_size - 1 for width in (tower.width, model.inset_width))
                 raise self._misfit(*(f"{count} DeepStack levels" for count in levels))
             self._tower = tower
+            meter.add("vision", own.use().weights)
         seen: dict[bytes, Picture] = {}
         pictures = []
         for image in images:
@@ -65,13 +68,14 @@ class Eyes:
             if key not in seen:
                 seen[key] = self._seen.get(key) or self._prepare(image, self._tower, max_patches)
             pictures.append(seen[key])
+        meter.add("vision", _bytes(seen) - _bytes(self._seen))
         self._seen = seen
         return pictures
 
-    def features(self, picture: Picture, ops: Ops) -> Tensor:
-        """[picture.tokens, model.inset_width] of a picture that `look` gave."""
+    def features(self, picture: Picture, ops: Ops, cancel: Cancel | None) -> Tensor:
+        """[picture.tokens, model.inset_width] of a picture that `look` gave. A cancelled one raises `Cancelled`."""
         assert self._tower is not None
-        return self._tower.encode(ops, picture)
+        return self._tower.encode(ops, picture, cancel)
 
     @staticmethod
     def _prepare(image: Image, tower: Tower, max_patches: int | None) -> Picture:
@@ -82,6 +86,10 @@ class Eyes:
             f"{self._files[0]} makes {made}, but {self._files[1]} takes {taken}: choose the mmproj file that was "
             "published with the model."
         )
+
+
+def _bytes(seen: Mapping[bytes, Picture]) -> int:
+    return sum(picture.pixels.nbytes for picture in seen.values())
 
 
 def find_eyes(text: TensorIndex, chosen: Path | None) -> Eyes | None:

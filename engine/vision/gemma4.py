@@ -120,7 +120,9 @@ class Gemma4:
     def __init__(self, config: VisionConfig, index: TensorIndex, load: WeightLoader) -> None:
         self.config = config
         self.merge, self.hidden_size, self.width = config.merge, config.text_size, config.text_size
-        self._pictures = TokenBudget(Patches(config.patch_size, config.merge, *_centred(config)))
+        # A key of our own, for the patches of a checkpoint.
+        last = Metadata(index.metadata).flag("clip.vision.channels_last", default=False)
+        self._pictures = TokenBudget(Patches(config.patch_size, config.merge, *_centred(config), channels_last=last))
         self.embedding = load.matrix("v.patch_embd.weight", config.hidden_size, 3 * config.patch_size**2)
         rows = math.prod(index.tensors[POSITIONS].shape[:-1]) if POSITIONS in index.tensors else 2
         if rows % 2:

@@ -18,7 +18,7 @@ from engine.models.model import WeightLoader
 from engine.vision.config import MAX_PIXELS, PREFIX, VisionConfig, require_gelu
 from engine.vision.encoder import FeedForward, FullAttention, LayerNorm, Linear
 from engine.vision.images import Pixels
-from engine.vision.patches import MAX_PATCHES, Patches, Picture
+from engine.vision.patches import Patches, Picture
 from engine.vision.positions import axial_rotary, grid_taps, interpolated, patch_places
 from engine.vision.resize import NearOwnSize
 
@@ -27,6 +27,8 @@ EPS: Final = 1e-6
 THETA: Final = 10000.0
 PIXELS: Final = (2**16, 2**24)
 """The least and the most of a picture, as published with the models; a file may have its own."""
+PATCHES: Final = 4096
+"""Of a picture, unless somebody asks for another number: 1024 × 1024 pixels in patches of 16, 1024 tokens."""
 
 
 def build(index: TensorIndex, load: WeightLoader) -> Qwen3VL:
@@ -136,7 +138,7 @@ class Qwen3VL:
         self._pictures = NearOwnSize(patches, least, most)
 
     def prepare(self, image: Pixels, max_patches: int | None = None) -> Picture:
-        return self._pictures.prepare(image, MAX_PATCHES if max_patches is None else max_patches)
+        return self._pictures.prepare(image, PATCHES if max_patches is None else max_patches)
 
     def encode(self, ops: Ops, picture: Picture, cancel: Cancel | None = None) -> Tensor:
         config, n = self.config, len(picture.pixels)

@@ -78,18 +78,6 @@ def projector_name(index: TensorIndex) -> str:
     return name
 
 
-def require_fit(tower: Tower, file: str, model: str, hidden_size: int, levels: int = 0) -> None:
-    """Raise ModelFileError where the tower of `file` was made for a text model of another width than `model` has, or of
-    another number of DeepStack levels."""
-    own_levels = tower.width // tower.hidden_size - 1
-    if (tower.hidden_size, own_levels) == (hidden_size, levels):
-        return
-    what = f"a text model of width {tower.hidden_size}, but {model} has {hidden_size}"
-    if tower.hidden_size == hidden_size:
-        what = f"a text model with {own_levels} DeepStack levels, but {model} has {levels}"
-    raise ModelFileError(f"{file} was made for {what}: choose the mmproj file that was published with the model.")
-
-
 def build(index: TensorIndex, load: WeightLoader) -> Tower:
     """The tower that a file describes, its weights taken from `load`.
 

@@ -15,7 +15,9 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from engine import (
     Budgets,
+    Cancel,
     Engine,
+    Finished,
     Image,
     Message,
     PrefillProgress,
@@ -23,6 +25,7 @@ from engine import (
     UnsupportedModelError,
     describe,
 )
+from engine.cancel import Cancelled
 from engine.errors import ContextError, ImageError, ModelFileError, SettingsError
 from engine.types import PLACE
 from tests.engine.vision.towers import HALF, fill, gemma3, qwen, write
@@ -150,6 +153,54 @@ def test_a_cap_on_patches_shortens_the_prompt(folder: Path, model: PreTrainedMod
         with Engine.load(folder / "tiny.gguf", Budgets(threads=1, context=256, max_patches=cap)) as made:
             lengths.append(len(rows_after(made, [Message("user", "?", images=(png(44, 44),))])))
     assert lengths[0] < lengths[1] < lengths[2]
+
+
+def test_progress_tells_before_which_rows_a_picture_is_looked_at(engine: Engine) -> None:
+    message, rows = QUESTIONS["among the text"]
+    progress = [event for event in engine.chat([message], GREEDY) if isinstance(event, PrefillProgress)]
+    ours = engine._cache.tokens
+    starts = [at for at, token in enumerate(ours) if token < 0 <= ours[at - 1]]
+    assert [event.done for event in progress if event.picture] == starts
+    assert len(starts) == sum(isinstance(row, Image) for row in rows) == 2
+    assert progress[-1].done == progress[-1].total and not progress[-1].picture
+
+
+class Late(Cancel):
+    """Comes between two layers of a tower."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks = 0
+
+    def check(self) -> None:
+        self.looks += 1
+        if self.looks == 2:
+            raise Cancelled
+
+
+def test_a_reply_can_be_cancelled_while_a_picture_is_looked_at(engine: Engine, model: PreTrainedModel) -> None:
+    message, rows = QUESTIONS["among the text"]
+    *_, last = engine.chat([message], GREEDY, cancel=Late())
+    assert isinstance(last, Finished) and last.reason == "cancelled"
+    assert list(engine._cache.tokens) == rows[: len(engine._cache.tokens)] == rows[: rows.index(FIRST)]
+    expected = transformers_reply(model, [*rows, START, *said("assistant\n")], 6)
+    ours = rows_after(engine, [message])
+    assert ours == expected[: len(ours)]
+
+
+def test_the_tower_and_the_pictures_are_counted(engine: Engine) -> None:
+    before = engine.memory
+    assert before.vision == 0
+    rows_after(engine, [Message("user", "?", images=(FIRST, SECOND))])
+    both = engine.memory
+    assert both.weights == before.weights and both.vision > engine.info.vision_bytes
+    assert both.total == both.weights + both.kv + both.activations + both.vision
+    rows_after(engine, [Message("user", "?", images=(FIRST,))])
+    values_of_a_patch = 4 * 3 * 4 * 4
+    area = 6 * 2 * 4  # SECOND's tokens, in patches
+    assert both.vision - engine.memory.vision == area * values_of_a_patch
+    engine.close()
+    assert engine.memory.total == 0
 
 
 def test_the_prompt_with_its_pictures_must_fit(folder: Path, model: PreTrainedModel) -> None:

@@ -60,7 +60,7 @@ def test_a_call_and_its_result_make_a_round_trip(model: Path) -> None:
         first = list(engine.chat(ASK, GREEDY, tools=TOOLS))
         call = ToolCall("mill", '{"sacks": 3}')
         assert said(first) == [Reasoning(f"So I call {CALL}"), Text("Let me see."), call]
-        turns = [*ASK, Message("assistant", "Let me see.", (call,)), Message("tool", "Ground.")]
+        turns = [*ASK, Message("assistant", "Let me see.", calls=(call,)), Message("tool", "Ground.")]
         second = list(engine.chat(turns, GREEDY, tools=TOOLS))
         assert isinstance(second[-1], Finished)
         assert second[-1].usage.cached_tokens >= prompt_tokens(first)

@@ -88,7 +88,7 @@ class Configuration:
         head_dim = fields.integer("hidden_size") // heads
         if "head_dim" in fields:
             head_dim = keys["attention.key_length"] = keys["attention.value_length"] = fields.integer("head_dim")
-        keys |= self._mixture()
+        keys |= self._mixture() | self.family.sight(self.fields, self.outer)
         own_keys, vectors = (self.family.own_keys or rotary)(fields, head_dim)
         prefix = self.family.architecture
         whole = {f"{prefix}.{key}": _rounded(value) for key, value in (keys | own_keys).items()}

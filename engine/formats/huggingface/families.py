@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
-from engine.formats.huggingface import gemma, hybrid, phi3
+from engine.formats.huggingface import gemma, hybrid, phi3, sight
 from engine.formats.huggingface.fields import Fields
 from engine.formats.index import TensorInfo
 
@@ -90,7 +90,8 @@ class Family:
     `norm_shift` is what the weights of norms lack. `defaults` stand for keys that config.json leaves out, `own_keys`
     tells those of GGUF that this family alone has. `text_part`: the checkpoint can also see or hear, and its text
     part, which alone is read, has a name of its own. `parameters` names what of a layer is neither weight nor bias;
-    `arranged` gives a tensor in the order and with the values that a GGUF file would have.
+    `arranged` gives a tensor in the order and with the values that a GGUF file would have. `sight` reads config.json's
+    values, those of the text part and those at the top, for the keys that a model which sees has besides.
     """
 
     architecture: str
@@ -105,6 +106,7 @@ class Family:
     defaults: Mapping[str, object] = field(default_factory=dict)
     own_keys: OwnKeys | None = None
     text_part: bool = False
+    sight: Callable[[Fields, Fields], dict[str, object]] = lambda fields, outer: {}
     parameters: Mapping[str, str] = field(default_factory=dict)
     arranged: Callable[[TensorInfo, Fields], TensorInfo] = lambda info, fields: info
 
@@ -232,6 +234,9 @@ FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
         "Qwen3_5ForConditionalGeneration": replace(_HYBRID, text_part=True),
         "Qwen3_5MoeForCausalLM": _HYBRID_MOE,
         "Qwen3_5MoeForConditionalGeneration": replace(_HYBRID_MOE, text_part=True),
+        "Qwen3VLForConditionalGeneration": Family(
+            "qwen3vl", _BLOCK | _HEAD_NORMS, defaults={"head_dim": 128}, text_part=True, sight=sight.qwen3vl
+        ),
         "SmolLM3ForCausalLM": Family("smollm3", _BLOCK, _SPLIT, tied=True, still=4),
     }
 )

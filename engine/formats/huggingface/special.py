@@ -18,6 +18,8 @@ from engine.text.tokenizer import END_OF_TURN
 TOKENIZER_CONFIG: Final = "tokenizer_config.json"
 GENERATION_CONFIG: Final = "generation_config.json"
 TEMPLATE: Final = "chat_template.jinja"
+OLDER_TEMPLATE: Final = "chat_template.json"
+"""Of models that see, which may have it nowhere else."""
 
 MAX_BYTES: Final = 1 << 24
 """tokenizer_config.json repeats the added tokens: some 1 MB where there are thousands."""
@@ -113,7 +115,7 @@ def _template(folder: Path, settings: Fields) -> str | None:
         except UnicodeDecodeError:
             pass
         raise ModelFileError(f"{TEMPLATE} is damaged: it is too long, or not valid UTF-8. Download it again.")
-    value = settings.get("chat_template")
+    value = (_optional(folder, OLDER_TEMPLATE) if "chat_template" not in settings else settings).get("chat_template")
     if isinstance(value, list):
         named = (entry for entry in value if isinstance(entry, dict) and entry.get("name") == "default")
         value = next(named, {}).get("template")

@@ -10,7 +10,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -21,6 +21,7 @@ from engine import weights
 from engine.errors import ModelFileError, UnsupportedModelError
 from engine.formats.cursor import opened
 from engine.formats.gguf_header import quoted
+from engine.formats.huggingface import gemma4_vision
 from engine.formats.huggingface.configuration import FILE, MAX_BYTES
 from engine.formats.huggingface.fields import Fields
 from engine.formats.huggingface.translate import ENCODINGS
@@ -36,8 +37,10 @@ MAX_NORM: Final = 2**22
 """Elements of a norm that is read to be changed."""
 
 _TOWER: Final = re.compile(r"(?:model\.)?(?:visual|vision_tower)\.(?:vision_model\.)?(.+)")
-_PROJECTOR: Final = re.compile(r"(?:model\.)?multi_modal_projector\.(.+)")
-_LAYER: Final = re.compile(r"(?:blocks|encoder\.layers)\.(0|[1-9][0-9]{0,4})\.(.+)\.(weight|bias)")
+_PROJECTOR: Final = re.compile(r"(?:model\.)?(?:multi_modal_projector|embed_vision)\.(.+)")
+_LAYER: Final = re.compile(
+    r"(?:blocks|encoder\.layers)\.(0|[1-9][0-9]{0,4})\.(.+)\.(weight|bias|(?:input|output)_(?:min|max))"
+)
 _LEVEL: Final = re.compile(r"deepstack_merger_list\.(0|[1-9][0-9]{0,4})\.(?:linear_)?(norm|fc1|fc2)\.(weight|bias)")
 
 _QWEN: Final = {
@@ -82,16 +85,19 @@ Keys = dict[str, object]
 
 @dataclass(frozen=True)
 class TowerFamily:
-    """`whole`, `block` and `projector` name the parts; `keys` reads vision_config and config.json and the processor's
-    numbers."""
+    """`whole`, `block` and `projector` name the parts, `single` tensors by their whole names; `keys` reads
+    vision_config and config.json and the processor's numbers."""
 
     whole: Mapping[str, str]
     block: Mapping[str, str]
     projector: Mapping[str, str]
     keys: Callable[[Fields, Fields, Fields], Keys]
+    single: Mapping[str, str] = field(default_factory=dict)
 
     def gguf_name(self, name: str, levels: list[int]) -> str | None:
         """The name in GGUF of a tensor of the tower; `None` for one that is not known."""
+        if name in self.single:
+            return self.single[name]
         if layer := _LAYER.fullmatch(name):
             part = self.block.get(layer[2])
             return part and f"v.blk.{layer[1]}.{part}.{layer[3]}"
@@ -158,6 +164,9 @@ _QWEN_FAMILY: Final = TowerFamily(_QWEN, _QWEN_BLOCK, {}, _qwen)
 TOWERS: Final[Mapping[str, TowerFamily]] = MappingProxyType(
     {
         "Gemma3ForConditionalGeneration": TowerFamily(_GEMMA3, _GEMMA3_BLOCK, _GEMMA3_PROJECTOR, _gemma3),
+        "Gemma4ForConditionalGeneration": TowerFamily(
+            {}, gemma4_vision.BLOCK, gemma4_vision.PROJECTOR, gemma4_vision.keys, gemma4_vision.SINGLE
+        ),
         "Qwen3VLForConditionalGeneration": _QWEN_FAMILY,
         "Qwen3VLMoeForConditionalGeneration": _QWEN_FAMILY,
         "Qwen3_5ForConditionalGeneration": _QWEN_FAMILY,
@@ -211,7 +220,7 @@ def translate_tower(folder: Path, entries: Mapping[str, Entry], paths: tuple[Pat
         if name == ADDED_ONE:
             vectors[name] = _with_one_added(entry)
         elif name is not None:
-            tensors[name] = TensorInfo(name, entry.shape, entry.dtype, entry.path, entry.offset, entry.nbytes)
+            tensors[name] = TensorInfo(name, entry.shape or (1,), entry.dtype, entry.path, entry.offset, entry.nbytes)
     return TensorIndex(paths, metadata, tensors, vectors)
 
 

@@ -194,11 +194,14 @@ def test_every_end_token_is_kept_and_the_template_rendered(folder: Path) -> None
     assert rendered == "<|bos|><|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
 
 
-@pytest.mark.parametrize("form", ["file", "named", "text", "none"])
+@pytest.mark.parametrize("form", ["file", "older file", "named", "text", "none"])
 def test_the_template_is_found_in_each_place(form: str, folder: Path) -> None:
     write_tokenizer(folder, byte_level("qwen2"), chat_template="old")
     if form == "file":
         (folder / "chat_template.jinja").write_text(TEMPLATE, "utf-8")
+    elif form == "older file":
+        change(folder / "tokenizer_config.json", chat_template=...)
+        change(folder / "chat_template.json", chat_template=TEMPLATE)
     elif form == "named":
         named = [{"name": "tool_use", "template": "no"}, {"name": "default", "template": TEMPLATE}]
         change(folder / "tokenizer_config.json", chat_template=named)

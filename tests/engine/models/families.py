@@ -40,6 +40,7 @@ FAMILIES: dict[str, Family] = {
     "gpt-oss": _mixture("gpt-oss"),
     "mixtral": _mixture("llama"),
     "qwen3moe": _mixture("qwen3moe"),
+    "qwen3vlmoe": _mixture("qwen3vlmoe"),
     "deepseek v2": Family("deepseek2", partial(tiny_deepseek, 2), write_deepseek),
     "deepseek v3": Family("deepseek2", partial(tiny_deepseek, 3), write_deepseek),
 }

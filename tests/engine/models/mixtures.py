@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import gguf
@@ -14,20 +14,37 @@ from transformers import (
     GptOssForCausalLM,
     MixtralConfig,
     MixtralForCausalLM,
+    PreTrainedConfig,
     PreTrainedModel,
     Qwen3MoeConfig,
     Qwen3MoeForCausalLM,
+    Qwen3VLMoeConfig,
+    Qwen3VLMoeForConditionalGeneration,
 )
 
+from bench.oracle import TOWER
 from tests.tiny import SHAPE, no_tokenizer, write_rotary
+
+
+def qwen3vlmoe_config(**text: object) -> PreTrainedConfig:
+    """Of the whole model: its text part has no class of its own."""
+    indexes = [1, 2][: int(str(text["num_hidden_layers"]))]
+    levels = {
+        "deepstack_visual_indexes": indexes,
+        "num_position_embeddings": 16,
+        "out_hidden_size": text["hidden_size"],
+    }
+    return Qwen3VLMoeConfig(text_config=text, vision_config=TOWER | levels)
+
 
 CLASSES = {
     "qwen3moe": (Qwen3MoeConfig, Qwen3MoeForCausalLM),
+    "qwen3vlmoe": (qwen3vlmoe_config, Qwen3VLMoeForConditionalGeneration),
     "gpt-oss": (GptOssConfig, GptOssForCausalLM),
     "llama": (MixtralConfig, MixtralForCausalLM),
 }
 """By the architecture that a file names."""
-MIXTURES = ("gpt-oss", "qwen3moe")
+MIXTURES = ("gpt-oss", "qwen3moe", "qwen3vlmoe")
 """Those that are mixtures always."""
 YARN = {
     "rope_type": "yarn",
@@ -38,8 +55,16 @@ YARN = {
     "truncate": False,
     "original_max_position_embeddings": 16,
 }
+QWEN: dict[str, object] = {
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "norm_topk_prob": True,
+}
 SHAPES: dict[str, dict[str, object]] = {
-    "qwen3moe": {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "norm_topk_prob": True},
+    "qwen3moe": QWEN,
+    "qwen3vlmoe": QWEN
+    | {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 2, 2]}},
     "gpt-oss": {
         "num_local_experts": 8,
         "num_experts_per_tok": 2,
@@ -93,8 +118,11 @@ def tensors(architecture: str, model: PreTrainedModel, fused: bool) -> Iterator[
     Experts as `Qwen2MoeModel.modify_tensors` and `GptOssModel.modify_tensors` write them; `fused` leaves gates and what
     they gate together, as the converter does when asked to.
     """
-    config = model.config
+    config = model.config.get_text_config()
     for name, values in model.named_parameters():
+        if ".visual." in name:
+            continue
+        name = name.replace("model.language_model.", "model.")
         if not name.startswith("model.layers."):
             whole = {
                 "model.embed_tokens.weight": "token_embd",
@@ -134,15 +162,22 @@ def tensors(architecture: str, model: PreTrainedModel, fused: bool) -> Iterator[
 
 
 def write_mixture(
-    path: Path, architecture: str, model: PreTrainedModel, encoding: str = "F32", *, fused: bool = False, shard: int = 0
+    path: Path,
+    architecture: str,
+    model: PreTrainedModel,
+    encoding: str = "F32",
+    *,
+    fused: bool = False,
+    shard: int = 0,
+    tokenizer: Callable[[GGUFWriter], None] = no_tokenizer,
 ) -> None:
     """Write the model with its matrices in `encoding`, and give it the rounded weights that the file now holds.
 
     Keys are those of `TextModel.set_gguf_parameters` and of the families; routers, norms and biases stay F32.
     """
-    config = model.config
+    config = model.config.get_text_config()
     writer = GGUFWriter(path, architecture, split_max_tensors=shard)
-    no_tokenizer(writer)
+    tokenizer(writer)
     writer.add_vocab_size(config.vocab_size)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
@@ -155,10 +190,13 @@ def write_mixture(
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_expert_count(config.num_local_experts)
     writer.add_expert_used_count(config.num_experts_per_tok)
-    if architecture == "qwen3moe":
+    if architecture in ("qwen3moe", "qwen3vlmoe"):
         writer.add_expert_feed_forward_length(config.moe_intermediate_size)
-        if not config.norm_topk_prob:
-            writer.add_expert_weights_norm(False)
+    if architecture == "qwen3moe" and not config.norm_topk_prob:
+        writer.add_expert_weights_norm(False)
+    if architecture == "qwen3vlmoe":  # `Qwen3VLMoeTextModel`
+        writer.add_rope_dimension_sections([*config.rope_parameters["mrope_section"], 0])
+        writer.add_num_deepstack_layers(len(model.config.vision_config.deepstack_visual_indexes))
     if architecture == "llama":
         writer.add_rope_dimension_count(config.head_dim)
     if architecture == "gpt-oss":

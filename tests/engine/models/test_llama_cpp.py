@@ -28,7 +28,7 @@ ENCODINGS = {"bitnet": ("F32", "TQ2_0")}
 PACKED = {"qwen35": 0.15, "qwen35moe": 0.15}
 """The largest error for packed weights, as a share of the largest logit, where it is not 0.1: llama.cpp rounds their
 input to int8, by blocks of 32 or 256. A recurrent state gathers such errors."""
-MIXTURES = ("deepseek v2", "deepseek v3", "gemma4 experts", "gpt-oss", "mixtral", "qwen35moe", "qwen3moe")
+MIXTURES = ("deepseek v2", "deepseek v3", "gemma4 experts", "gpt-oss", "mixtral", "qwen35moe", "qwen3moe", "qwen3vlmoe")
 """Families in which such an error now and then sends a token, whose experts' scores nearly tie, to another expert."""
 ELSEWHERE = 0.2
 """The share of tokens that may go there."""
@@ -44,6 +44,9 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
 }
+COVERED: dict[str, object] = {
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [3, 3, 2]}
+}
 NEEDED: dict[str, dict[str, object]] = {
     "bitnet": {"tie_word_embeddings": True},
     "smollm3": {"num_hidden_layers": 4},
@@ -55,7 +58,8 @@ NEEDED: dict[str, dict[str, object]] = {
     "qwen35moe": {"head_dim": 32},
     # `ggml_mrope_cache_init` lets pairs that no section covers turn by a fourth position, which is 0 in text; in
     # Transformers they turn by time, and so they do here. Of Qwen3-VL's 64 pairs these are 61 and 62, the slowest.
-    "qwen3vl": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [3, 3, 2]}},
+    "qwen3vl": COVERED,
+    "qwen3vlmoe": COVERED,
 }
 """What llama.cpp asks of a family, what makes its layers differ, and what keeps it from answers of its own."""
 FOREIGN = {"bitnet-b1.58": "it is an architecture of bitnet.cpp's fork"}

@@ -32,6 +32,7 @@ SHAPES: dict[str, tuple[str, dict[str, object]]] = {
     "qwen3moe, weights as they are": ("qwen3moe", {"norm_topk_prob": False}),
     "qwen3moe, tied": ("qwen3moe", {"tie_word_embeddings": True}),
     "qwen3moe, wide experts": ("qwen3moe", {"moe_intermediate_size": 224}),
+    "qwen3vlmoe": ("qwen3vlmoe", {}),
     "gpt-oss": ("gpt-oss", {}),
     "gpt-oss, four layers": ("gpt-oss", {"num_hidden_layers": 4, "num_experts_per_tok": 4}),
     "gpt-oss, wide experts": ("gpt-oss", {"intermediate_size": 160}),

@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
+from engine.cancel import Cancel
 from engine.decode.cache import KVCache
 from engine.decode.forward import Forward
 from engine.decode.prompt import Prompt
@@ -93,7 +94,7 @@ def test_text_and_pictures_agree_with_transformers(
         with closing(DEVICES[device]()) as ops:
             ours = load_model(tmp_path / "tiny.gguf", ops)
             cache = KVCache(ops, ours.caches, 64, "f32", Meter())
-            forward = Forward(ours, ops, cache, lambda picture, ops=ops: ops.tensor(seen[picture.digest]))
+            forward = Forward(ours, ops, cache, lambda picture, cancel, ops=ops: ops.tensor(seen[picture.digest]))
             forward.begin(prompt)
             rows = []
             while len(cache) < len(prompt):
@@ -117,7 +118,7 @@ def test_a_second_turn_with_a_picture_keeps_the_first_and_gives_the_bits_of_a_fr
     with closing(DEVICES["native"]()) as ops:
         ours = load_model(tmp_path / "tiny.gguf", ops)
 
-        def see(picture: Picture) -> object:
+        def see(picture: Picture, cancel: Cancel | None) -> object:
             looked.append(picture.digest)
             return ops.tensor(seen[picture.digest])
 

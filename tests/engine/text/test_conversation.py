@@ -28,7 +28,7 @@ GIVEN = {"place": 'Zürich "am See"\n', "days": 3}
 CALLS = (ToolCall("weather", json.dumps(GIVEN, ensure_ascii=False)), ToolCall("clock", "{}"))
 MESSAGES = (
     Message("user", "Will it rain?"),
-    Message("assistant", "", CALLS),
+    Message("assistant", "", calls=CALLS),
     Message("tool", "No."),
     Message("tool", "Noon."),
     Message("assistant", "No, it will not."),
@@ -90,22 +90,28 @@ def test_the_calls_that_a_template_writes_are_read_as_they_were(family: str) -> 
 
 
 def test_reasoning_before_a_call_reaches_templates_that_tell_it() -> None:
-    told = (MESSAGES[0], Message("assistant", "", CALLS[:1], reasoning="Clouds?"), Message("tool", "No."))
+    told = (MESSAGES[0], Message("assistant", "", calls=CALLS[:1], reasoning="Clouds?"), Message("tool", "No."))
     assert "analysis<|message|>Clouds?<|end|>" in template(HARMONY).render(told)
-    assert "Clouds?" not in template(HARMONY).render((told[0], Message("assistant", "So", CALLS[:1], "Clouds?")))
+    assert "Clouds?" not in template(HARMONY).render(
+        (told[0], Message("assistant", "So", calls=CALLS[:1], reasoning="Clouds?"))
+    )
     source = "{% for message in messages %}{{ message.reasoning_content }}{% endfor %}"
     assert template(source).render(told) == "Clouds?"
 
 
 def test_what_is_no_sound_call_or_tool_is_refused() -> None:
-    call = Message("assistant", "", CALLS[:1])
+    call = Message("assistant", "", calls=CALLS[:1])
     rows: list[tuple[list[Message], list[Tool], str]] = [
         ([Message("user", "a"), Message("tool", "b")], [], "must follow the call"),
         ([call, Message("tool", "b"), Message("tool", "c")], [], "one result for each call"),
         ([call, Message("user", "b"), Message("tool", "c")], [], "must follow the call"),
-        ([Message("user", "a", CALLS)], [], "Only an assistant's message"),
-        ([Message("assistant", "", (ToolCall("mill", "{"),))], [], "The arguments of 'mill' must be a JSON object"),
-        ([Message("assistant", "", (ToolCall("mill", "[]"),))], [], "must be a JSON object, not '\\[\\]'"),
+        ([Message("user", "a", calls=CALLS)], [], "Only an assistant's message"),
+        (
+            [Message("assistant", "", calls=(ToolCall("mill", "{"),))],
+            [],
+            "The arguments of 'mill' must be a JSON object",
+        ),
+        ([Message("assistant", "", calls=(ToolCall("mill", "[]"),))], [], "must be a JSON object, not '\\[\\]'"),
         ([], [Tool(" ")], "must have a name"),
         ([], [Tool("a"), Tool("a")], "Two tools have the name 'a'"),
         ([], [Tool("a", parameters="3")], "The parameters of 'a' must be a JSON object, not '3'"),

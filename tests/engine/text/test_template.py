@@ -119,3 +119,19 @@ def test_the_starters_own_template_is_rendered_as_transformers_renders_it(starte
     for messages in CONVERSATIONS:
         expected = transformers_renders(made.source, messages, add_generation_prompt=True)
         assert made.render(messages) == expected
+
+
+SMOLVLM = (
+    "{% for message in messages %}{{ message['role'] | capitalize }}"
+    "{% if message['content'][0]['type'] == 'image' %}{{ ':' }}{% else %}{{ ': ' }}{% endif %}"
+    "{% for line in message['content'] %}{% if line['type'] == 'text' %}{{ line['text'] }}{% endif %}{% endfor %}\n"
+    "{% endfor %}{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"
+)
+
+
+def test_a_template_that_reads_only_parts_is_given_parts() -> None:
+    messages = (Message("user", "<b>Hello</b>"), Message("assistant", "Yes?"), Message("user", ""))
+    turns = [{"role": turn.role, "content": [{"type": "text", "text": turn.content}]} for turn in messages]
+    expected = transformers_renders_turns(SMOLVLM, turns, add_generation_prompt=True)
+    assert "Hello" in expected
+    assert ChatTemplate(SMOLVLM, bos="<s>", eos="</s>").render(messages) == expected

@@ -182,7 +182,7 @@ def test_a_checkpoint_without_a_tower_or_a_processor_is_refused(tmp_path: Path) 
     with pytest.raises(ModelFileError, match=r"has no preprocessor_config\.json"):
         read_projector(tmp_path)
     change(tmp_path / "config.json", architectures=["Idefics3ForConditionalGeneration"])
-    with pytest.raises(UnsupportedModelError, match="Gemma3ForConditionalGeneration, Qwen3VLFor"):
+    with pytest.raises(UnsupportedModelError, match=r"Gemma4ForConditionalGeneration, Qwen3VLFor"):
         read_projector(tmp_path)
 
 

@@ -14,7 +14,6 @@ from engine.errors import ModelFileError, UnsupportedModelError
 from engine.kernels.plain import PlainOps
 from engine.kernels.reference import ReferenceOps
 from engine.vision.projector import find_beside, read_projector
-from engine.vision.tower import require_fit
 from tests.engine.vision.towers import fill, gemma3, gemma4, idefics3, load, picture, qwen, write
 from tests.tiny import tiny, write_gguf
 
@@ -186,12 +185,8 @@ def test_a_picture_wider_than_the_known_positions_is_refused(tmp_path: Path) -> 
         tower.encode(ops, picture(family, (3, 9)))
 
 
-def test_a_tower_for_another_model_is_refused_and_both_are_named(tmp_path: Path) -> None:
+def test_a_picture_has_at_most_4096_patches_unless_more_are_asked_for(tmp_path: Path) -> None:
     tower = load(write(tmp_path / "mmproj.gguf", qwen()), PlainOps())
-    require_fit(tower, "mmproj.gguf", "model.gguf", 40, levels=2)
-    with pytest.raises(
-        ModelFileError, match=r"^mmproj\.gguf was made for a text model of width 40, but m\.gguf has 48:"
-    ):
-        require_fit(tower, "mmproj.gguf", "m.gguf", 48, levels=2)
-    with pytest.raises(ModelFileError, match=r"with 2 DeepStack levels, but m\.gguf has 0:"):
-        require_fit(tower, "mmproj.gguf", "m.gguf", 40)
+    image = np.zeros((400, 400, 3), np.uint8)
+    assert len(tower.prepare(image).pixels) == 64**2
+    assert len(tower.prepare(image, 10_000).pixels) == 100**2
