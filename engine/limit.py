@@ -11,6 +11,7 @@ from engine.types import ModelInfo
 
 SHORTEN = "shorten the text"
 BEGIN_OR_SHORTEN = "begin a new conversation or shorten the text"
+BEGIN_OR_LEAVE = "begin a new conversation, shorten the text or leave pictures away"
 
 
 class ContextLimit:
