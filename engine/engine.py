@@ -260,8 +260,16 @@ class Engine:
             return ids
         assert self._eyes is not None
         with self._claimed(), self._stepping():
-            patches = self._budgets.max_patches
-            pictures = iter(self._eyes.look(images, self._model, self._ops, self._meter, patches))
+            others = len(ids) - len(images)
+            looked = self._eyes.look(
+                images,
+                self._model,
+                self._ops,
+                self._meter,
+                self._budgets.max_patches,
+                lambda tokens: self._limit.check_least(others + tokens, BEGIN_OR_LEAVE),
+            )
+            pictures = iter(looked)
         return [next(pictures) if token == PICTURE else token for token in ids]
 
     def _see(self, picture: Picture, cancel: Cancel | None) -> Tensor:

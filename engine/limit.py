@@ -30,6 +30,11 @@ class ContextLimit:
             after = f" and {steps} more" if steps else ""
             raise self._too_long(f"{prompt} tokens{after}", way_out)
 
+    def check_least(self, prompt: int, way_out: str) -> None:
+        """Refuse a prompt that is known to have so many tokens, before the rest is looked at."""
+        if prompt > self._positions:
+            raise self._too_long(f"at least {prompt} tokens", way_out)
+
     def check_text(self, text: str, way_out: str) -> None:
         """Refuse at once what is too long however it is encoded."""
         if len(text) > self._positions and self._bound.least_tokens(text) > self._positions:

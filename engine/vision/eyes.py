@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from engine.cancel import Cancel
@@ -50,12 +50,18 @@ class Eyes:
             raise self._misfit(f"{levels} DeepStack levels", f"{taken} DeepStack levels")
 
     def look(
-        self, images: Iterable[Image], model: Model, ops: Ops, meter: Meter, max_patches: int | None
+        self,
+        images: Iterable[Image],
+        model: Model,
+        ops: Ops,
+        meter: Meter,
+        max_patches: int | None,
+        counted: Callable[[int], None],
     ) -> list[Picture]:
         """The images as the tower takes them; those of the last call need not be prepared again.
 
-        Raises ImageError for a file that is no picture or one that the model does not take, and what `load_tower`
-        raises.
+        `counted` is told how many tokens they take so far, and may raise: each holds megabytes. Raises ImageError for a
+        file that is no picture or one that the model does not take, and what `load_tower` raises.
         """
         if self._tower is None:
             own = Meter()
@@ -71,6 +77,7 @@ class Eyes:
             if key not in seen:
                 seen[key] = self._seen.get(key) or self._prepare(image, self._tower, max_patches)
             pictures.append(seen[key])
+            counted(sum(picture.tokens for picture in pictures))
         meter.add("vision", _bytes(seen) - _bytes(self._seen))
         self._seen = seen
         return pictures

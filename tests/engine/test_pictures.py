@@ -212,6 +212,14 @@ def test_the_prompt_with_its_pictures_must_fit(folder: Path, model: PreTrainedMo
         made.chat([Message("user", "?", images=(png(44, 44),))], GREEDY)
 
 
+def test_pictures_beyond_the_context_are_not_prepared(engine: Engine) -> None:
+    many = [png(40, 48, seed) for seed in range(20)]
+    with pytest.raises(ContextError, match=r"at least \d+ tokens, but the context holds 256"):
+        engine.chat([Message("user", "?", images=(*many, Image(b"", "never read.png")))], GREEDY)
+    assert engine.memory.vision < 2 * engine.info.vision_bytes
+    assert rows_after(engine, [Message("user", "?", images=(many[0],))])
+
+
 def test_a_damaged_picture_is_named_and_the_conversation_goes_on(engine: Engine) -> None:
     with pytest.raises(ImageError, match=r"cut\.png"):
         engine.chat([Message("user", "?", images=(Image(FIRST.data[:200], "cut.png"),))], GREEDY)
