@@ -19,7 +19,8 @@ def model(*, default: str | None = None) -> argparse.ArgumentParser:
         metavar="MODEL",
         nargs="?" if default else None,
         default=default,
-        help="a file, a name in the library, or starter" + (f" (default: {default})" if default else ""),
+        help="a file, a checkpoint's folder, a name in the library, or starter"
+        + (f" (default: {default})" if default else ""),
     )
     group = parser.add_argument_group("how the model is run")
     group.add_argument(

@@ -20,12 +20,12 @@ from engine.decode.forward import Forward
 from engine.decode.generate import generate
 from engine.decode.measure import Measurement, measure
 from engine.decode.prompt import Prompt
-from engine.errors import MillstreamError, SettingsError
+from engine.errors import MillstreamError, SettingsError, naming
 from engine.formats import open_index
 from engine.formats.index import TensorIndex
 from engine.info import model_info, with_needs
 from engine.kernels.ops import Ops, Tensor
-from engine.limit import BEGIN_OR_SHORTEN, SHORTEN, ContextLimit
+from engine.limit import BEGIN_OR_LEAVE, BEGIN_OR_SHORTEN, SHORTEN, ContextLimit
 from engine.memory.meter import Meter, require_free
 from engine.memory.store import WeightStore
 from engine.models.model import Model
@@ -116,10 +116,12 @@ class Engine:
         budgets = budgets or Budgets()
         check_budgets(budgets)
         index = open_index(Path(path))
-        info = model_info(index)
+        files = Path(path).name, *(part.name for part in index.paths)
+        with naming(*files):
+            info = model_info(index)
+            tokenizer = Tokenizer.from_metadata(index.metadata)
         context = _context(budgets, info)
         eyes = find_eyes(index, None if mmproj is None else Path(mmproj))
-        tokenizer = Tokenizer.from_metadata(index.metadata)
         require_free(
             sum(tensor.nbytes for tensor in index.tensors.values()),
             info.name,
@@ -129,7 +131,7 @@ class Engine:
             ops = _native(budgets)
         meter = Meter()
         try:
-            with closing(WeightStore(index, ops, meter, progress=progress, cancel=cancel)) as store:
+            with naming(*files), closing(WeightStore(index, ops, meter, progress=progress, cancel=cancel)) as store:
                 model = models.build(index.metadata, store, context=context)
                 store.require_all_used()
             engine = cls(index, tokenizer, model, ops, budgets, meter, eyes)
@@ -245,7 +247,8 @@ class Engine:
         self, prompt: Prompt, settings: Settings, cancel: Cancel | None, form: ReplyForm | None = None
     ) -> Iterator[Event]:
         """`form` is `None` for a reply that goes on from raw text."""
-        self._limit.check(len(prompt), 0, SHORTEN if form is None else BEGIN_OR_SHORTEN)
+        answered = BEGIN_OR_LEAVE if prompt.pictures else BEGIN_OR_SHORTEN
+        self._limit.check(len(prompt), 0, SHORTEN if form is None else answered)
         chunk = self._budgets.chunk
         return self._exclusive(
             generate(self._forward, self._tokenizer, prompt, settings, chunk=chunk, form=form, cancel=cancel)
@@ -257,8 +260,16 @@ class Engine:
             return ids
         assert self._eyes is not None
         with self._claimed(), self._stepping():
-            patches = self._budgets.max_patches
-            pictures = iter(self._eyes.look(images, self._model, self._ops, self._meter, patches))
+            others = len(ids) - len(images)
+            looked = self._eyes.look(
+                images,
+                self._model,
+                self._ops,
+                self._meter,
+                self._budgets.max_patches,
+                lambda tokens: self._limit.check_least(others + tokens, BEGIN_OR_LEAVE),
+            )
+            pictures = iter(looked)
         return [next(pictures) if token == PICTURE else token for token in ids]
 
     def _see(self, picture: Picture, cancel: Cancel | None) -> Tensor:

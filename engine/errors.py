@@ -4,6 +4,11 @@ Every message is one or two plain sentences, fit for a window or a terminal. The
 `MillstreamError` into exit code 2; the window shows its text. Anything else that escapes is a fault of ours.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class MillstreamError(Exception):
     """Base of all errors that Millstream raises on purpose."""
@@ -43,3 +48,14 @@ class DownloadError(MillstreamError):
 
 class StorageError(MillstreamError):
     """The disk refused: full, read-only, or gone."""
+
+
+@contextmanager
+def naming(file: str, *others: str) -> Iterator[None]:
+    """Give errors about a model the name of the file that it is from, unless they name it, or one of the `others`."""
+    try:
+        yield
+    except (ModelFileError, UnsupportedModelError) as error:
+        if any(name in str(error) for name in (file, *others)):
+            raise
+        raise type(error)(f"{file}: {error}") from None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from engine import models
 from engine.decode.cache import cache_bytes
-from engine.errors import ModelFileError
+from engine.errors import ModelFileError, naming
 from engine.formats import open_index
 from engine.formats.index import TensorIndex
 from engine.memory.outline import outline
@@ -26,9 +26,10 @@ def describe(path: str | os.PathLike[str], mmproj: str | os.PathLike[str] | None
     UnsupportedModelError as `Engine.load`.
     """
     index = open_index(Path(path))
-    info = model_info(index)
-    eyes = find_eyes(index, None if mmproj is None else Path(mmproj))
-    return with_needs(info, outline(index, min(info.context_length or DEFAULT_CONTEXT, DEFAULT_CONTEXT)), eyes)
+    with naming(Path(path).name, *(part.name for part in index.paths)):
+        info = model_info(index)
+        model = outline(index, min(info.context_length or DEFAULT_CONTEXT, DEFAULT_CONTEXT))
+    return with_needs(info, model, find_eyes(index, None if mmproj is None else Path(mmproj)))
 
 
 def with_needs(info: ModelInfo, model: Model, eyes: Eyes | None) -> ModelInfo:

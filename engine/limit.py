@@ -11,6 +11,7 @@ from engine.types import ModelInfo
 
 SHORTEN = "shorten the text"
 BEGIN_OR_SHORTEN = "begin a new conversation or shorten the text"
+BEGIN_OR_LEAVE = "begin a new conversation, shorten the text or leave pictures away"
 
 
 class ContextLimit:
@@ -28,6 +29,11 @@ class ContextLimit:
         if prompt + steps > self._positions:
             after = f" and {steps} more" if steps else ""
             raise self._too_long(f"{prompt} tokens{after}", way_out)
+
+    def check_least(self, prompt: int, way_out: str) -> None:
+        """Refuse a prompt that is known to have so many tokens, before the rest is looked at."""
+        if prompt > self._positions:
+            raise self._too_long(f"at least {prompt} tokens", way_out)
 
     def check_text(self, text: str, way_out: str) -> None:
         """Refuse at once what is too long however it is encoded."""

@@ -34,17 +34,17 @@ def tokenizer(writer: GGUFWriter) -> None:
     writer.add_chat_template(TEMPLATE)
 
 
-def tower_family() -> Family:
+def tower_family(pixels: tuple[int, int] = PIXELS) -> Family:
     family = qwen(deepstack_visual_indexes=[0, 2])
-    family.keys.update({"clip.vision.image_min_pixels": PIXELS[0], "clip.vision.image_max_pixels": PIXELS[1]})
+    family.keys.update({"clip.vision.image_min_pixels": pixels[0], "clip.vision.image_max_pixels": pixels[1]})
     fill(family.modules)
     return family
 
 
-def write_seeing(folder: Path) -> PreTrainedModel:
+def write_seeing(folder: Path, *, pixels: tuple[int, int] = PIXELS, context: int = 256) -> PreTrainedModel:
     """`tiny.gguf` and `mmproj-tiny.gguf`: → what they were made of."""
-    family = tower_family()
-    made = tiny("qwen3vl", vocab_size=262, hidden_size=TEXT_SIZE, max_position_embeddings=256)
+    family = tower_family(pixels)
+    made = tiny("qwen3vl", vocab_size=262, hidden_size=TEXT_SIZE, max_position_embeddings=context)
     made.config.image_token_id = made.model.config.image_token_id = PAD
     write(folder / "mmproj-tiny.gguf", family)
     made.model.visual = family.modules["model"]

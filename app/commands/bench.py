@@ -59,7 +59,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _measure(arguments: argparse.Namespace, budgets: Budgets) -> int:
-    with open_engine(arguments.model, budgets) as engine:
+    with open_engine(arguments.model, budgets, arguments.mmproj) as engine:
         measured = engine.measure(arguments.prompt_tokens, arguments.tokens)
         path = engine.info.path
     if arguments.json:

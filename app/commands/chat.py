@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import shlex
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -105,7 +107,19 @@ def _image(path: str) -> Image:
 
     if not path:
         raise ImageError("Name the picture after /image.")
-    return Image(read(Path(path).expanduser()), Path(path).name)
+    file = _file(path)
+    return Image(read(file), file.name)
+
+
+def _file(typed: str) -> Path:
+    """The file that a person means: quotes, and backslashes before blanks, are those of a shell, as a terminal writes
+    them where a file is dropped, unless there is a file of that very name."""
+    try:
+        spelled = " ".join(shlex.split(typed))
+    except ValueError:  # a quote without its other one
+        spelled = typed
+    files = [os.path.expanduser(name) for name in (typed, spelled)]
+    return Path(next(filter(os.path.exists, files), files[0]))
 
 
 def _question() -> str | None:

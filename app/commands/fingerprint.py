@@ -27,7 +27,7 @@ def execute(arguments: argparse.Namespace) -> int:
     budgets = options.budgets(arguments)
     check_count("-n", arguments.n)
     prompt = options.prompt_text(arguments)
-    with open_engine(arguments.model, budgets) as engine:
+    with open_engine(arguments.model, budgets, arguments.mmproj) as engine:
         result = engine.fingerprint(prompt, arguments.n)
     if arguments.json:
         write(json.dumps({"tokens": result.tokens, "sha256": result.sha256}) + "\n")

@@ -80,7 +80,9 @@ def _check_raw(arguments: argparse.Namespace) -> None:
     }
     for option, value in given.items():
         if value is not None:
-            raise SettingsError(f"{option} has no place in raw text: write it into the prompt, or leave --raw away.")
+            raise SettingsError(
+                f"{option} has no place in raw text, which the model gets as it is: leave {option} or --raw away."
+            )
 
 
 def _call(call: ToolCall) -> dict[str, object]:

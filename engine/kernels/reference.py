@@ -319,7 +319,7 @@ class ReferenceOps:
         until: Sequence[int] | None = None,
     ) -> Tensor:
         assert isinstance(cache, ReferenceCache)
-        n, end = len(q), start + len(q)
+        n, end = len(q), start + len(q) if until is None else max(until)
         if k is not None:
             cache.store(k, v, start)
         shared = spec.n_heads // cache.spec.n_kv_heads
@@ -328,7 +328,7 @@ class ReferenceOps:
         scores = torch.einsum("ihd,jhd->hij", queries, keys)
         if spec.softcap is not None:
             scores = spec.softcap * torch.tanh(scores / spec.softcap)
-        own, other = torch.arange(start, end)[:, None], torch.arange(end)
+        own, other = torch.arange(start, start + n)[:, None], torch.arange(end)
         hidden = other > own if until is None else other >= torch.tensor(until)[:, None]
         if spec.window is not None:
             hidden |= other <= own - spec.window

@@ -70,6 +70,8 @@ def build(metadata: Mapping[str, object], load: WeightLoader, *, context: int) -
 def find(metadata: Mapping[str, object]) -> Architecture:
     """The architecture that a file names. Raises UnsupportedModelError for an unknown one, ModelFileError for none."""
     name = Metadata(metadata).text("general.architecture")
+    if name == "clip":
+        raise UnsupportedModelError("This is the vision tower of a model: choose the model that it was published with.")
     if name not in ARCHITECTURES:
         known = ", ".join(sorted(ARCHITECTURES))
         raise UnsupportedModelError(

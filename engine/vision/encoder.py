@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from engine.cancel import Cancel
 from engine.kernels.ops import Activation, AttentionSpec, CacheSpec, Handle, Ops, Tensor
 from engine.models.model import WeightLoader
 
@@ -16,6 +17,9 @@ F32 = npt.NDArray[np.float32]
 
 ROWS: Final = 1024
 """Patches that a feed-forward takes together: its intermediate rows are the widest of all."""
+
+PAIRS: Final = 2**22
+"""Of patches, one of which sees the other, that attention takes together."""
 
 
 @dataclass(frozen=True)
@@ -84,14 +88,32 @@ class FeedForward:
 class FullAttention:
     """Every patch of a picture sees all of them. Holds the keys and values of one layer at a time, as float32."""
 
-    def __init__(self, ops: Ops, patches: int, n_heads: int, head_dim: int, scale: float) -> None:
+    def __init__(
+        self, ops: Ops, patches: int, n_heads: int, head_dim: int, scale: float, cancel: Cancel | None = None
+    ) -> None:
         self._cache = ops.cache(CacheSpec(n_heads, head_dim, head_dim), patches, "f32")
         self._spec = AttentionSpec(n_heads, scale)
-        self._until = [patches] * patches
+        self._patches = patches
+        self._cancel = cancel
 
     def run(self, ops: Ops, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """q, k, v [patches, n_heads · head_dim] → the same shape."""
-        return ops.attention(q, k, v, self._cache, self._spec, 0, until=self._until)
+        """q, k, v [patches, n_heads · head_dim] → the same shape.
+
+        One call for many patches could not be interrupted for minutes. A cancelled one raises `Cancelled`.
+        """
+        patches, some = self._patches, max(1, PAIRS // self._patches)
+        if patches <= some:
+            return ops.attention(q, k, v, self._cache, self._spec, 0, until=[patches] * patches)
+        # This stores all keys and values; that each patch sees itself alone makes it cheap.
+        ops.attention(q, k, v, self._cache, replace(self._spec, window=1), 0)
+        parts = []
+        for start in range(0, patches, some):
+            if self._cancel is not None:
+                self._cancel.check()
+            stop = min(start + some, patches)
+            rows, until = ops.rows(q, start, stop), [patches] * (stop - start)
+            parts.append(ops.attention(rows, None, None, self._cache, self._spec, start, until=until))
+        return ops.joined(parts)
 
 
 def in_pieces(ops: Ops, x: Tensor, rows: int, run: Callable[[Tensor], Tensor]) -> Tensor:

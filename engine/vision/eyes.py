@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from engine.cancel import Cancel
-from engine.errors import MillstreamError, SettingsError, UnsupportedModelError
+from engine.errors import ImageError, MillstreamError, SettingsError, UnsupportedModelError
 from engine.formats.index import TensorIndex
 from engine.kernels.ops import Ops, Tensor
 from engine.memory.meter import Meter
@@ -17,7 +17,7 @@ from engine.text.pictures import FORMS, PictureForm
 from engine.types import Image
 from engine.vision.images import open_image
 from engine.vision.patches import Picture
-from engine.vision.projector import find_beside, load_tower, read_projector
+from engine.vision.projector import all_beside, load_tower, read_projector
 from engine.vision.tower import Tower, projector_name
 
 
@@ -44,21 +44,30 @@ class Eyes:
         made = self.index.metadata.get("clip.vision.projection_dim")
         if made != width:
             raise self._misfit(f"rows of {made} numbers", f"rows of {width}")
+        levels = sum(name.startswith("v.deepstack.") and name.endswith(".fc1.weight") for name in self.index.tensors)
+        taken = text.metadata.get(f"{architecture}.n_deepstack_layers", 0)
+        if levels != taken:
+            raise self._misfit(f"{levels} DeepStack levels", f"{taken} DeepStack levels")
 
     def look(
-        self, images: Iterable[Image], model: Model, ops: Ops, meter: Meter, max_patches: int | None
+        self,
+        images: Iterable[Image],
+        model: Model,
+        ops: Ops,
+        meter: Meter,
+        max_patches: int | None,
+        counted: Callable[[int], None],
     ) -> list[Picture]:
         """The images as the tower takes them; those of the last call need not be prepared again.
 
-        Raises ImageError for a file that is no picture or one that the model does not take, and what `load_tower`
-        raises.
+        `counted` is told how many tokens they take so far, and may raise: each holds megabytes. Raises ImageError for a
+        file that is no picture or one that the model does not take, and what `load_tower` raises.
         """
         if self._tower is None:
             own = Meter()
             tower = load_tower(self.index, ops, own)
             if tower.width != model.inset_width:
-                levels = (width // tower.hidden_size - 1 for width in (tower.width, model.inset_width))
-                raise self._misfit(*(f"{count} DeepStack levels" for count in levels))
+                raise self._misfit(f"rows of {tower.width} numbers", f"rows of {model.inset_width}")
             self._tower = tower
             meter.add("vision", own.use().weights)
         seen: dict[bytes, Picture] = {}
@@ -68,6 +77,7 @@ class Eyes:
             if key not in seen:
                 seen[key] = self._seen.get(key) or self._prepare(image, self._tower, max_patches)
             pictures.append(seen[key])
+            counted(sum(picture.tokens for picture in pictures))
         meter.add("vision", _bytes(seen) - _bytes(self._seen))
         self._seen = seen
         return pictures
@@ -79,7 +89,11 @@ class Eyes:
 
     @staticmethod
     def _prepare(image: Image, tower: Tower, max_patches: int | None) -> Picture:
-        return tower.prepare(open_image(image.data, name=image.name), max_patches)
+        pixels = open_image(image.data, name=image.name)
+        try:
+            return tower.prepare(pixels, max_patches)
+        except ImageError as error:
+            raise ImageError(f"{image.name}: {error}") from None
 
     def _misfit(self, made: str, taken: str) -> UnsupportedModelError:
         return UnsupportedModelError(
@@ -93,28 +107,34 @@ def _bytes(seen: Mapping[bytes, Picture]) -> int:
 
 
 def find_eyes(text: TensorIndex, chosen: Path | None) -> Eyes | None:
-    """The tower of a file that was chosen, or of the one beside the model; `None` where there is none that fits.
+    """The tower of a file that was chosen, or of the first beside the model that fits; `None` where none does.
 
     Raises what `Eyes` raises for the chosen one.
     """
     if chosen is not None:
         return Eyes(chosen, text)
-    beside = find_beside(text.paths[0])
-    try:
-        return None if beside is None else Eyes(beside, text)
-    except MillstreamError:
-        return None
+    return _first_fitting(text)[0]
 
 
 def blind(model: str, text: TensorIndex) -> SettingsError:
     """What to say of pictures for a model without eyes."""
-    try:
-        beside = find_beside(text.paths[0])
-        if beside is not None:
-            Eyes(beside, text)
-    except MillstreamError as error:
+    if (error := _first_fitting(text)[1]) is not None:
         return SettingsError(f"{model} cannot see pictures. {error}")
     return SettingsError(
         f"{model} cannot see pictures: it has no vision tower. Put the mmproj file that was published with it into its "
         "folder or name it with --mmproj, or choose a model that sees."
     )
+
+
+def _first_fitting(text: TensorIndex) -> tuple[Eyes | None, MillstreamError | None]:
+    """Of the towers beside a model, and what is wrong with the likeliest one where none fits."""
+    problem: MillstreamError | None = None
+    try:
+        for path in all_beside(text.paths[0]):
+            try:
+                return Eyes(path, text), None
+            except MillstreamError as error:
+                problem = problem or error
+    except MillstreamError as error:  # of a checkpoint's folder
+        problem = error
+    return None, problem

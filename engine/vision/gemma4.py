@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from engine.cancel import Cancel
-from engine.errors import ModelFileError, UnsupportedModelError
+from engine.errors import ImageError, ModelFileError
 from engine.formats.index import TensorIndex
 from engine.kernels.ops import Handle, Ops, Rotary, Tensor
 from engine.models.metadata import Metadata
@@ -139,15 +139,16 @@ class Gemma4:
         self.projection = Clipped.read(load, "mm.input_projection", config.text_size, config.hidden_size)
 
     def prepare(self, image: Pixels, max_patches: int | None = None) -> Picture:
-        return self._pictures.prepare(image, MAX_PATCHES if max_patches is None else max_patches)
+        picture = self._pictures.prepare(image, MAX_PATCHES if max_patches is None else max_patches)
+        if max(picture.grid) > self.extent:
+            raise ImageError(
+                f"It has {max(picture.grid)} patches along a side, but the vision tower knows {self.extent} positions: "
+                "crop it."
+            )
+        return picture
 
     def encode(self, ops: Ops, picture: Picture, cancel: Cancel | None = None) -> Tensor:
         config, n = self.config, len(picture.pixels)
-        if max(picture.grid) > self.extent:
-            raise UnsupportedModelError(
-                f"The picture has {max(picture.grid)} patches along a side, but the vision tower knows {self.extent} "
-                "positions: use a smaller picture."
-            )
         places = patch_places(picture.grid)
         row, column = places.T
         learned = ops.add(
@@ -155,7 +156,7 @@ class Gemma4:
         )
         x = ops.linear(ops.tensor(picture.pixels), self.embedding, residual=learned)
         by = _turns(axial_rotary(places, config.head_dim, THETA))
-        attention = FullAttention(ops, n, config.n_heads, config.head_dim, 1.0)
+        attention = FullAttention(ops, n, config.n_heads, config.head_dim, 1.0, cancel)
         for layer in self.layers:
             if cancel is not None:
                 cancel.check()

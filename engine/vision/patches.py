@@ -32,7 +32,7 @@ def _enough_memory() -> Iterator[None]:
     try:
         yield
     except MemoryError:
-        raise ImageError("There is too little free memory to prepare the picture. Make it smaller.") from None
+        raise ImageError("Too little memory is free to prepare it. Make it smaller.") from None
 
 
 @dataclass(frozen=True, eq=False)

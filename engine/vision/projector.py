@@ -14,7 +14,7 @@ from typing import Final
 
 from engine import weights
 from engine.cancel import Cancel
-from engine.errors import ModelFileError, UnsupportedModelError
+from engine.errors import ModelFileError, UnsupportedModelError, naming
 from engine.formats import checkpoint, open_index
 from engine.formats.huggingface import has_tower
 from engine.formats.index import TensorIndex, TensorInfo
@@ -29,28 +29,30 @@ from engine.vision.tower import Tower
 
 ARCHITECTURE: Final = "clip"
 PRECISIONS: Final = ("F16", "BF16", "Q8_0", "F32")
-"""In the order in which `find_beside` prefers them."""
+"""In the order in which `all_beside` prefers them."""
+MOST: Final = 16
+"""Files beside a model that are looked at."""
 SOUND: Final = ("a.", "mm.a.")
 """How the names of tensors begin that belong to a tower for sound."""
 
 _WORD: Final = re.compile(r"[a-z0-9]+")
 
 
-def find_beside(model: Path) -> Path | None:
-    """What `read_projector` reads a model's vision tower from; `None` where there is none.
+def all_beside(model: Path) -> list[Path]:
+    """What `read_projector` may read a model's vision tower from, the likeliest first, at most MOST.
 
     Of a checkpoint, given as its folder or a file in it, it is the folder. Of a GGUF file it is another in its folder.
     Such a file is named as llama.cpp names it, with "mmproj" in its name and the suffix .gguf. Of several, one whose
-    name shares most words with the model's, from the first on, is taken; then by precision: F16, BF16, Q8_0, F32, any
-    other; then by name. Raises ModelFileError for a checkpoint with a damaged config.json.
+    name shares most words with the model's, from the first on, is before others; then by precision: F16, BF16, Q8_0,
+    F32, any other; then by name. Raises ModelFileError for a checkpoint with a damaged config.json.
     """
     if model.is_dir() or model.suffix.lower() != ".gguf":
         folder = model if model.is_dir() else model.parent
-        return folder if has_tower(folder) else None
+        return [folder] if has_tower(folder) else []
     try:
         names = sorted(entry.name for entry in os.scandir(model.parent) if _is_projector(entry))
     except OSError:
-        return None
+        return []
     wanted = _words(model.stem)
 
     def rank(name: str) -> tuple[int, int]:
@@ -60,8 +62,7 @@ def find_beside(model: Path) -> Path | None:
         )
         return -len(list(shared)), next(kinds, len(PRECISIONS))
 
-    names = [name for name in names if name != model.name]
-    return model.with_name(min(names, key=rank)) if names else None
+    return [model.with_name(name) for name in sorted(names, key=rank) if name != model.name][:MOST]
 
 
 def read_projector(path: Path) -> TensorIndex:
@@ -72,7 +73,7 @@ def read_projector(path: Path) -> TensorIndex:
     """
     index = checkpoint.read_tower(path) if is_folder(path) else open_index(path)
     metadata, file = Metadata(index.metadata), index.paths[0].name
-    with tower.naming(file):
+    with naming(file):
         if metadata.text("general.architecture", default="") != ARCHITECTURE:
             raise ModelFileError(f"{file} is not a vision tower: choose the file whose name has mmproj in it.")
         if not metadata.flag("clip.has_vision_encoder", default=True):

@@ -150,7 +150,7 @@ class Qwen3VL:
         learned = ops.host(ops.embed(self.positions, range(self.side**2)))
         x = ops.add(x, ops.tensor(interpolated(learned, *grid_taps(places, picture.grid, self.side))))
         rotary = Rotary(*axial_rotary(places, config.head_dim, THETA), "halves")
-        attention = FullAttention(ops, n, config.n_heads, config.head_dim, 1 / math.sqrt(config.head_dim))
+        attention = FullAttention(ops, n, config.n_heads, config.head_dim, 1 / math.sqrt(config.head_dim), cancel)
         levels = []
         for layer in self.layers:
             if cancel is not None:

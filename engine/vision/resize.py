@@ -49,7 +49,7 @@ class NearOwnSize:
         _check_cap(max_patches, self.patches.merge**2)
         if max(height, width) > MAX_RATIO * min(height, width):
             raise ImageError(
-                f"The picture has {width} × {height} pixels. The model takes none whose longer side is more than "
+                f"It has {width} × {height} pixels, and the model takes none whose longer side is more than "
                 f"{MAX_RATIO} times the other: crop it."
             )
         step = self.patches.token_side

@@ -66,7 +66,7 @@ class Siglip:
         row, column = patch_places(picture.grid, self._block).T
         learned = ops.embed(self.positions, (row * picture.grid[1] + column).tolist())
         x = self.embedding.run(ops, ops.tensor(picture.pixels), learned)
-        attention = FullAttention(ops, n, config.n_heads, config.head_dim, 1 / math.sqrt(config.head_dim))
+        attention = FullAttention(ops, n, config.n_heads, config.head_dim, 1 / math.sqrt(config.head_dim), cancel)
         for layer in self.layers:
             if cancel is not None:
                 cancel.check()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, Protocol
 
 from engine.cancel import Cancel
-from engine.errors import ModelFileError, UnsupportedModelError
+from engine.errors import ModelFileError, UnsupportedModelError, naming
 from engine.formats.index import TensorIndex
 from engine.kernels.ops import Ops, Tensor
 from engine.models.metadata import Metadata
@@ -86,14 +85,3 @@ def build(index: TensorIndex, load: WeightLoader) -> Tower:
     """
     with naming(index.paths[0].name):
         return PROJECTORS[projector_name(index)](index, load)
-
-
-@contextmanager
-def naming(file: str) -> Iterator[None]:
-    """Give errors about metadata the name of the file that it is from."""
-    try:
-        yield
-    except (ModelFileError, UnsupportedModelError) as error:
-        if file in str(error):
-            raise
-        raise type(error)(f"{file}: {error}") from None

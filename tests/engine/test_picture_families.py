@@ -137,11 +137,13 @@ def test_a_folder_whose_tower_cannot_be_read_says_why_once_it_is_to_see(tmp_path
     ("part", "changes", "words"),
     [
         ("vision_config", {"hidden_activation": "relu"}, "hidden_activation 'relu'"),
+        ("vision_config", {"hidden_activation": "r" * 2**20}, r"^.{,200}$"),
         ("vision_config", {"num_key_value_heads": 1}, "num_key_value_heads 1"),
         ("vision_config", {"rope_parameters": {"rope_theta": 50.0}}, r"rope_theta 50\.0"),
         ("text_config", {"use_bidirectional_attention": "vision"}, "use_bidirectional_attention 'vision'"),
         (None, {"max_soft_tokens": 70}, "max_soft_tokens 70"),
     ],
+    ids=lambda value: str(value)[:60],
 )
 def test_a_gemma4_that_looks_in_another_way_is_refused(
     part: str | None, changes: dict[str, object], words: str, tmp_path: Path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -206,9 +207,17 @@ def test_the_tower_and_the_pictures_are_counted(engine: Engine) -> None:
 def test_the_prompt_with_its_pictures_must_fit(folder: Path, model: PreTrainedModel) -> None:
     with (
         Engine.load(folder / "tiny.gguf", Budgets(threads=1, context=40)) as made,
-        pytest.raises(ContextError, match="context holds 40"),
+        pytest.raises(ContextError, match=r"context holds 40 .* leave pictures away"),
     ):
         made.chat([Message("user", "?", images=(png(44, 44),))], GREEDY)
+
+
+def test_pictures_beyond_the_context_are_not_prepared(engine: Engine) -> None:
+    many = [png(40, 48, seed) for seed in range(20)]
+    with pytest.raises(ContextError, match=r"at least \d+ tokens, but the context holds 256"):
+        engine.chat([Message("user", "?", images=(*many, Image(b"", "never read.png")))], GREEDY)
+    assert engine.memory.vision < 2 * engine.info.vision_bytes
+    assert rows_after(engine, [Message("user", "?", images=(many[0],))])
 
 
 def test_a_damaged_picture_is_named_and_the_conversation_goes_on(engine: Engine) -> None:
@@ -250,17 +259,38 @@ def test_a_tower_of_another_family_or_width_is_refused_with_both_files(
         Engine.load(folder / "tiny.gguf", BUDGETS, mmproj=tmp_path / "mmproj-wide.gguf")
 
 
-def test_a_tower_with_other_levels_is_refused_when_the_first_picture_comes(
-    folder: Path, model: PreTrainedModel, tmp_path: Path
-) -> None:
+def test_a_tower_with_other_levels_is_refused_at_once(folder: Path, model: PreTrainedModel, tmp_path: Path) -> None:
     flat = qwen(deepstack_visual_indexes=[1])
     fill(flat.modules)
     write(tmp_path / "mmproj-flat.gguf", flat)
-    with (
-        Engine.load(folder / "tiny.gguf", BUDGETS, mmproj=tmp_path / "mmproj-flat.gguf") as made,
-        pytest.raises(UnsupportedModelError, match=r"1 DeepStack levels, but tiny\.gguf takes 2"),
-    ):
+    with pytest.raises(UnsupportedModelError, match=r"1 DeepStack levels, but tiny\.gguf takes 2"):
+        Engine.load(folder / "tiny.gguf", BUDGETS, mmproj=tmp_path / "mmproj-flat.gguf")
+
+
+def test_of_several_towers_beside_a_model_the_first_that_fits_is_taken(
+    folder: Path, model: PreTrainedModel, tmp_path: Path
+) -> None:
+    shutil.copy(folder / "tiny.gguf", tmp_path)
+    flat = qwen(deepstack_visual_indexes=[1])
+    fill(flat.modules)
+    write(tmp_path / "mmproj-a.gguf", flat)
+    (tmp_path / "mmproj-b.gguf").write_bytes((folder / "mmproj-tiny.gguf").read_bytes()[:999])
+    with Engine.load(tmp_path / "tiny.gguf", BUDGETS) as made, pytest.raises(SettingsError, match=r"mmproj-a\.gguf"):
         made.chat([Message("user", "?", images=(FIRST,))], GREEDY)
+    shutil.copy(folder / "mmproj-tiny.gguf", tmp_path / "mmproj-z.gguf")
+    assert describe(tmp_path / "tiny.gguf").vision_bytes == describe(folder / "tiny.gguf").vision_bytes > 0
+
+
+def test_of_several_pictures_the_one_that_cannot_be_taken_is_named(engine: Engine) -> None:
+    with pytest.raises(ImageError, match=r"^2010x2\.png: It has 2010 × 2 pixels"):
+        engine.chat([Message("user", "?", images=(FIRST, png(2010, 2)))], GREEDY)
+    assert rows_after(engine, [Message("user", "?", images=(png(1, 1),))])
+
+
+def test_a_tower_is_no_model(folder: Path, model: PreTrainedModel) -> None:
+    for load in (Engine.load, describe):
+        with pytest.raises(UnsupportedModelError, match=r"mmproj-tiny\.gguf: This is the vision tower of a model"):
+            load(folder / "mmproj-tiny.gguf")
 
 
 def test_a_tower_that_is_none_is_refused(folder: Path, model: PreTrainedModel) -> None:

@@ -6,6 +6,7 @@ where those of a GGUF file hold a colour of all pixels together.
 
 from __future__ import annotations
 
+import reprlib
 from types import MappingProxyType
 from typing import Final
 
@@ -65,7 +66,8 @@ def keys(vision: Fields, config: Fields, processor: Fields) -> dict[str, object]
     ):
         if own != known:
             raise UnsupportedModelError(
-                f"The checkpoint looks at pictures with {key} {own!r}, where this engine knows only {known!r}."
+                f"The checkpoint looks at pictures with {key} {reprlib.repr(own)}, where this engine knows only "
+                f"{known!r}."
             )
     return {
         "projector_type": "gemma4v",

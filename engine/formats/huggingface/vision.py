@@ -282,6 +282,7 @@ def _levels(vision: Fields) -> list[int]:
         return []
     if (
         not isinstance(levels, list)
+        or len(levels) > MAX_LAYERS
         or not all(type(level) is int for level in levels)
         or len(set(levels)) < len(levels)
     ):

@@ -20,7 +20,7 @@ typedef struct {
     float scale, softcap;
     float *out;
     int64_t rows, heads, shares;  /* that a thread takes together; how often so many heads are in a group */
-    int64_t chunks;               /* of the whole history */
+    int64_t last, chunks;         /* the end of what any row sees; chunks up to it */
     int64_t from, wave, held;     /* single row: the chunks whose parts are made before they are merged; room for so many */
     float *parts, *single_states; /* single row: [n_heads][held][part_floats], [n_heads][part_floats] */
     int64_t part_floats;
@@ -219,7 +219,7 @@ static void attend_rows(void *data, int64_t first, int64_t last, int thread) {
     const int64_t dim = c->value_dim;
     for (int64_t item = first; item < last; item++) {
         const int64_t share = item % job->shares, kv_head = item / job->shares % c->n_kv_heads, row = item / job->shares / c->n_kv_heads * job->rows;
-        const int64_t rows = job->n - row < job->rows ? job->n - row : job->rows, end = job->until ? job->start + job->n : job->start + row + rows;
+        const int64_t rows = job->n - row < job->rows ? job->n - row : job->rows, end = job->until ? job->last : job->start + row + rows;
         const int64_t left = job->group - share * job->heads, heads = left < job->heads ? left : job->heads;
         const int64_t head = kv_head * job->group + share * job->heads;
         for (int64_t r = 0; r < rows; r++)
@@ -268,7 +268,10 @@ int ms_attention(ms_pool *pool, const float *q, const float *k, const float *v, 
                  float *out) {
     attention_job job = {.q = q, .k = k, .v = v, .sinks = sinks, .until = until, .cache = cache, .n = n, .start = start, .n_heads = n_heads,
                          .group = n_heads / cache->n_kv_heads, .window = window, .scale = scale, .softcap = softcap, .out = out};
-    job.chunks = (start + n + CHUNK - 1) / CHUNK;
+    job.last = start + n;
+    for (int64_t row = 0; until && row < n; row++)
+        if (until[row] > job.last) job.last = until[row];
+    job.chunks = (job.last + CHUNK - 1) / CHUNK;
     job.part_floats = (VALUES + cache->value_dim + 15) / 16 * 16;
     job.shares = (job.group + HEADS - 1) / HEADS;
     job.heads = (job.group + job.shares - 1) / job.shares;

@@ -222,7 +222,7 @@ class PlainOps:
         assert isinstance(cache, PlainCache)
         if k is not None:
             cache.store(k, v, start)
-        n, stop = q.shape[0], start + q.shape[0]
+        n, stop = q.shape[0], start + q.shape[0] if until is None else max(until)
         heads = q.reshape(n, spec.n_heads, -1)
         return attention(heads, cache.keys[:stop], cache.values[:stop], spec, start, sinks, until).reshape(n, -1)
 

@@ -24,7 +24,7 @@ from transformers import (
 from engine.errors import ModelFileError, UnsupportedModelError
 from engine.kernels.reference import ReferenceOps
 from engine.vision.patches import Picture
-from engine.vision.projector import find_beside, read_projector
+from engine.vision.projector import all_beside, read_projector
 from tests.engine.devices import CONTRACT, DEVICES
 from tests.engine.formats.checkpoints import change
 from tests.engine.vision.towers import HALF, TEXT_SIZE, Family, fill, gemma3, load, picture, qwen, write
@@ -134,13 +134,13 @@ def test_a_processors_numbers_are_taken(tmp_path: Path) -> None:
 
 def test_a_checkpoint_is_found_by_its_folder_and_by_its_files(tmp_path: Path) -> None:
     publish(tmp_path, "gemma3", gemma3())
-    assert find_beside(tmp_path) == find_beside(tmp_path / "model.safetensors") == tmp_path
+    assert all_beside(tmp_path) == all_beside(tmp_path / "model.safetensors") == [tmp_path]
     change(tmp_path / "config.json", vision_config=...)
-    assert find_beside(tmp_path) is None
+    assert all_beside(tmp_path) == []
     change(tmp_path / "config.json", vision_config={}, architectures=["LlamaForCausalLM"])
-    assert find_beside(tmp_path) is None
+    assert all_beside(tmp_path) == []
     (tmp_path / "config.json").unlink()
-    assert find_beside(tmp_path) is None
+    assert all_beside(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -153,6 +153,7 @@ def test_a_checkpoint_is_found_by_its_folder_and_by_its_files(tmp_path: Path) ->
         ("qwen3_vl", {"depth": 2}, "v.blk.2."),
         ("qwen3_vl", {"deepstack_visual_indexes": [0, 0]}, "deepstack_visual_indexes"),
         ("qwen3_vl", {"deepstack_visual_indexes": [0, 7]}, "v.deepstack.7."),
+        ("qwen3_vl", {"deepstack_visual_indexes": list(range(9, 2**19)), "depth": 4096}, "deepstack_visual_indexes"),
         ("qwen3_vl", {"deepstack_visual_indexes": [0]}, "deepstack_merger_list.1"),
         ("qwen3_vl", {"num_position_embeddings": 36}, "v.position_embd.weight"),
         ("qwen3_vl", {"num_position_embeddings": 2**62}, "clip.vision.image_size"),
@@ -163,7 +164,7 @@ def test_a_checkpoint_is_found_by_its_folder_and_by_its_files(tmp_path: Path) ->
         ("gemma3", {"hidden_size": 36}, "v.patch_embd"),
         ("gemma3", {"layer_norm_eps": 0.0}, "layer_norm_epsilon"),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:60],
 )
 def test_a_configuration_that_does_not_fit_is_refused(
     kind: str, changes: dict[str, object], part: str, tmp_path: Path

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from engine.cancel import Cancel, Cancelled
-from engine.errors import ModelFileError, UnsupportedModelError
+from engine.errors import ImageError, ModelFileError, UnsupportedModelError
 from engine.kernels.plain import PlainOps
 from engine.kernels.reference import ReferenceOps
-from engine.vision.projector import find_beside, read_projector
+from engine.vision.projector import all_beside, read_projector
 from tests.engine.vision.towers import fill, gemma3, gemma4, idefics3, load, picture, qwen, write
 from tests.tiny import tiny, write_gguf
 
@@ -49,11 +49,11 @@ def test_the_file_beside_a_model_is_chosen_by_name_then_by_precision(
     (tmp_path / "mmproj-folder.gguf").mkdir()
     for name in (model, *files):
         (tmp_path / name).write_bytes(b"GGUF")
-    assert find_beside(tmp_path / model) == (None if chosen is None else tmp_path / chosen)
+    assert all_beside(tmp_path / model)[:1] == ([] if chosen is None else [tmp_path / chosen])
 
 
 def test_nothing_lies_beside_a_model_whose_folder_is_gone(tmp_path: Path) -> None:
-    assert find_beside(tmp_path / "gone" / "model.gguf") is None
+    assert all_beside(tmp_path / "gone" / "model.gguf") == []
 
 
 def refused(tmp_path: Path, family: str = "qwen3_vl", **changes: Any) -> str:
@@ -177,12 +177,11 @@ def test_a_cancelled_picture_ends_before_its_next_layer(family: str, tmp_path: P
         tower.encode(ops, picture(made, (8, 8) if family in ("gemma3", "idefics3") else (6, 6)), cancel)
 
 
-def test_a_picture_wider_than_the_known_positions_is_refused(tmp_path: Path) -> None:
-    family = gemma4(position_embedding_size=8)
-    ops = PlainOps()
-    tower = load(write(tmp_path / "mmproj.gguf", family), ops)
-    with pytest.raises(UnsupportedModelError, match="9 patches along a side"):
-        tower.encode(ops, picture(family, (3, 9)))
+def test_a_picture_longer_than_the_known_positions_is_refused(tmp_path: Path) -> None:
+    tower = load(write(tmp_path / "mmproj.gguf", gemma4(position_embedding_size=60)), PlainOps())
+    assert max(tower.prepare(np.zeros((20, 20, 3), np.uint8)).grid) <= 60
+    with pytest.raises(ImageError, match=r"840 patches along a side.*knows 60 positions: crop it"):
+        tower.prepare(np.zeros((20, 20_000, 3), np.uint8))
 
 
 def test_a_picture_has_at_most_4096_patches_unless_more_are_asked_for(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImagePr
 from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
+from engine.cancel import Cancel, Cancelled
 from engine.kernels.reference import ReferenceOps
 from engine.vision import encoder
 from tests.engine.devices import CONTRACT, DEVICES
@@ -92,6 +93,47 @@ def test_the_plain_and_the_native_device_give_the_same_bits(case: str, encoding:
         with closing(DEVICES[device]()) as ops:
             outputs.append(np.array(ops.host(load(path, ops).encode(ops, seen))))
     assert np.array_equal(outputs[0].view(np.uint32), outputs[1].view(np.uint32))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_attention_in_pieces_gives_the_same_bits(device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    family = made("qwen3_vl")
+    path, seen = write(tmp_path / "mmproj.gguf", family), picture(family, (6, 10))
+    monkeypatch.setattr(encoder, "PAIRS", 60 * 7)
+    with closing(DEVICES[device]()) as ops:
+        pieces = np.array(ops.host(load(path, ops).encode(ops, seen)))
+        monkeypatch.undo()
+        whole = np.array(ops.host(load(path, ops).encode(ops, seen)))
+    if device in CONTRACT:
+        assert np.array_equal(pieces.view(np.uint32), whole.view(np.uint32))
+    assert np.abs(pieces - whole).max() <= 1e-5 * np.abs(whole).max()
+
+
+class FifthLook(Cancel):
+    """Set at the fifth look."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._looks = 0
+
+    def check(self) -> None:
+        self._looks += 1
+        if self._looks == 5:
+            self.set()
+        super().check()
+
+
+def test_a_picture_of_many_patches_can_be_cancelled_within_a_layer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family = made("qwen3_vl, one block")
+    path, seen = write(tmp_path / "mmproj.gguf", family), picture(family, (6, 10))
+    with closing(DEVICES["native"]()) as ops:
+        tower = load(path, ops)
+        tower.encode(ops, seen, FifthLook())
+        monkeypatch.setattr(encoder, "PAIRS", 60 * 7)
+        with pytest.raises(Cancelled):
+            tower.encode(ops, seen, FifthLook())
 
 
 @pytest.mark.parametrize("case", ["qwen3_vl", "gemma4, clipped"])
