@@ -14,6 +14,8 @@ from engine.formats.index import TensorIndex
 from engine.kernels.ops import Tensor
 from engine.memory.floors import measure_floors
 from engine.memory.meter import peak_memory
+from engine.models.config import MAX_EXPERTS
+from engine.models.metadata import Metadata
 
 SHORT = 4
 """Tokens of context from which decoding at short context starts."""
@@ -24,6 +26,9 @@ TABLE, HEAD = "token_embd.weight", "output.weight"
 LAYER_TABLE = "per_layer_token_embd.weight"
 """The table of what every layer gets of a token by itself, in families that have one: a row is read a token."""
 
+EXPERTS = "_exps.weight"
+"""How the names of tensors end that hold a matrix of every expert of a mixture: a token passes those chosen for it."""
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -31,9 +36,10 @@ class Measurement:
 
     `decode_short_tok_s` starts at 4 tokens of context, `decode_long_tok_s` after the whole prompt.
     `peak_memory_bytes` is the most real memory the process has held; `bytes_read` came from disk since the load
-    began; `bytes_per_token` of weights are passed over by one step. To these the two `decode_…_bytes_per_token` add
-    the keys and values that the mean step of the run reads: those of every position before its own, in every layer,
-    as if no layer had a window; those that several layers read count once; and the states of recurrent layers.
+    began; `bytes_per_token` of weights are passed over by one step, of a mixture's experts those of one token. To these
+    the two `decode_…_bytes_per_token` add the keys and values that the mean step of the run reads: those of every
+    position before its own, in every layer, as if no layer had a window; those that several layers read count once; and
+    the states of recurrent layers.
 
     `multiply_adds_per_token` of prefill: rows · columns of every matrix that a token passes, and the head's share,
     which the last token alone passes; attention and whatever else is no matrix are left out.
@@ -115,8 +121,9 @@ def measure_rates(forward: Forward, prompt: Sequence[int], tokens: int, *, chunk
 
 
 def weight_bytes_per_token(index: TensorIndex) -> int:
-    """Bytes of weights that one step reads: all of them, but one row of a table that is not the head as well."""
-    total = sum(tensor.nbytes for tensor in index.tensors.values())
+    """Bytes of weights that one step reads: all of them, but one row of a table that is not the head as well, and the
+    experts that are chosen."""
+    total = sum(_passed(index, name, tensor.nbytes) for name, tensor in index.tensors.items())
     for name in (TABLE, LAYER_TABLE) if HEAD in index.tensors else (LAYER_TABLE,):
         if table := index.tensors.get(name):
             total -= table.nbytes - table.nbytes // table.shape[0]
@@ -125,11 +132,24 @@ def weight_bytes_per_token(index: TensorIndex) -> int:
 
 def multiply_adds_per_token(index: TensorIndex, tokens: int) -> int:
     """Multiply-adds of one token in the model's matrices, where `tokens` of a prefill share the head's one row."""
-    matrices = {name: math.prod(info.shape) for name, info in index.tensors.items() if len(info.shape) == 2}
+    matrices = {
+        name: _passed(index, name, math.prod(info.shape))
+        for name, info in index.tensors.items()
+        if len(info.shape) > 1 and name.endswith(".weight")
+    }
     table = matrices.pop(TABLE, 0)
     matrices.pop(LAYER_TABLE, None)
     head = matrices.pop(HEAD, table)
     return sum(matrices.values()) + head // tokens
+
+
+def _passed(index: TensorIndex, name: str, amount: int) -> int:
+    """The share of a tensor's bytes or elements that one token passes."""
+    if not name.endswith(EXPERTS):
+        return amount
+    keys = Metadata(index.metadata).under(str(index.metadata.get("general.architecture", "")))
+    count = keys.integer("expert_count", high=MAX_EXPERTS)
+    return amount * keys.integer("expert_used_count", high=count) // count
 
 
 def _cache_bytes(forward: Forward, start: int, steps: int) -> int:

@@ -46,7 +46,7 @@ class Prompt:
             if isinstance(item, int):
                 tokens.append(item)
                 continue
-            first = int.from_bytes(item.digest[:8], "little") << 32
+            first = int.from_bytes(item.digest) << 32
             placed.append(Placed(len(tokens), item))
             tokens += (-1 - (first | row) for row in range(item.tokens))
         return Prompt(tuple(tokens), tuple(placed))

@@ -230,11 +230,8 @@ class Ops(Protocol):
         """activation(x @ gateᵀ) · (x @ upᵀ)."""
         ...
 
-    def route(
-        self, logits: Tensor, router: Router, bias: Handle | None = None, scales: Handle | None = None
-    ) -> Routing:
-        """The experts of each row of logits [n, n_experts]; `bias` [n_experts] counts for the choice alone, `scales`
-        [n_experts] multiply the weights of the chosen.
+    def route(self, logits: Tensor, router: Router, bias: Handle | None = None) -> Routing:
+        """The experts of each row of logits [n, n_experts]; `bias` [n_experts] counts for the choice alone.
 
         k experts are always chosen; of a row with NaN any, with NaN for their weights.
         """

@@ -224,9 +224,7 @@ class ReferenceOps:
     def gated(self, x: Tensor, gate: ReferenceMatrix, up: ReferenceMatrix, activation: Activation = "silu") -> Tensor:
         return _gated(self.linear(x, gate), self.linear(x, up), activation)
 
-    def route(
-        self, logits: Tensor, router: Router, bias: Tensor | None = None, scales: Tensor | None = None
-    ) -> ReferenceRouting:
+    def route(self, logits: Tensor, router: Router, bias: Tensor | None = None) -> ReferenceRouting:
         scores = logits.softmax(dim=-1) if router.scores == "softmax" else logits.sigmoid()
         scores = scores.masked_fill(logits.isnan().any(dim=-1, keepdim=True), torch.nan)
         choice = (scores if bias is None else scores + bias).nan_to_num(-torch.inf)
@@ -240,8 +238,6 @@ class ReferenceOps:
         shares = scores.gather(-1, ids)
         if router.normalise:
             shares = shares / shares.sum(dim=-1, keepdim=True)
-        if scales is not None:
-            shares = shares * scales[ids]
         return ReferenceRouting(ids, shares * router.scale)
 
     def experts(

@@ -97,10 +97,8 @@ class Watch:
         self._reached(_weight(gate))
         return self._checked(self._ops.gated(x, gate, up, activation), f"{_weight(gate)} or {_weight(up)}")
 
-    def route(
-        self, logits: Tensor, router: Router, bias: Handle | None = None, scales: Handle | None = None
-    ) -> Routing:
-        return self._ops.route(logits, router, bias, scales)
+    def route(self, logits: Tensor, router: Router, bias: Handle | None = None) -> Routing:
+        return self._ops.route(logits, router, bias)
 
     def experts(
         self,

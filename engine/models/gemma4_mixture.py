@@ -19,7 +19,7 @@ from engine.models.moe import Mixture
 
 @dataclass(frozen=True)
 class MixedFeedForward:
-    """`router_norm` is the router's own scale and 1/√hidden_size in one; `weights` scale each expert's share."""
+    """`router_norm` is the router's own scale and 1/√hidden_size in one; what each expert makes is scaled, too."""
 
     eps: float
     gate: Handle
@@ -29,7 +29,6 @@ class MixedFeedForward:
     router: Router
     router_norm: Handle
     scores: Handle
-    weights: Handle
     chosen_norm: Handle
     expert_gate: Handle
     expert_up: Handle
@@ -52,7 +51,8 @@ class MixedFeedForward:
         else:
             (gate,) = load.experts(f"blk.{index}.ffn_gate_exps.weight", n_experts, (width,), hidden)
             (up,) = load.experts(f"blk.{index}.ffn_up_exps.weight", n_experts, (width,), hidden)
-        (down,) = load.experts(f"blk.{index}.ffn_down_exps.weight", n_experts, (hidden,), width)
+        shares = load.host(f"blk.{index}.ffn_down_exps.scale", n_experts)
+        (down,) = load.experts(f"blk.{index}.ffn_down_exps.weight", n_experts, (hidden,), width, scales=shares)
         scale = load.host(f"blk.{index}.ffn_gate_inp.scale", hidden)
         return MixedFeedForward(
             eps=config.eps,
@@ -63,7 +63,6 @@ class MixedFeedForward:
             router=mixture.router,
             router_norm=load.made(scale / np.float32(math.sqrt(hidden))),
             scores=load.matrix(f"blk.{index}.ffn_gate_inp.weight", n_experts, hidden),
-            weights=load.vector(f"blk.{index}.ffn_down_exps.scale", n_experts),
             chosen_norm=norm("pre_ffw_norm_2"),
             expert_gate=gate,
             expert_up=up,
@@ -77,7 +76,7 @@ class MixedFeedForward:
         common = ops.linear(ops.gated(normed, self.gate, self.up, "gelu_tanh"), self.down)
         common = ops.rms_norm(common, self.common_norm, self.eps)
         scores = ops.linear(ops.rms_norm(x, self.router_norm, self.eps), self.scores)
-        routing = ops.route(scores, self.router, None, self.weights)
+        routing = ops.route(scores, self.router)
         chosen = ops.rms_norm(x, self.chosen_norm, self.eps)
         made = ops.experts(chosen, routing, self.expert_gate, self.expert_up, self.expert_down, "gelu_tanh")
         made = ops.rms_norm(made, self.made_norm, self.eps, residual=common)

@@ -8,7 +8,7 @@ from typing import Final
 
 from engine.errors import ImageError, SettingsError, UnsupportedModelError
 from engine.vision.images import Pixels
-from engine.vision.patches import MAX_EDGE, MAX_PATCHES, Filter, Patches, Picture, resized
+from engine.vision.patches import MAX_EDGE, MAX_PATCHES, Filter, Patches, Picture
 
 Size = tuple[int, int]
 """Height and width in pixels."""
@@ -120,81 +120,6 @@ class TokenBudget:
         known = [tokens for tokens in (*SOFT_TOKENS, self.tokens) if tokens <= self.tokens]
         _check_cap(max_patches, min(known) * area)
         return max(tokens for tokens in known if tokens * area <= max_patches)
-
-
-@dataclass(frozen=True)
-class Tiles:
-    """`pictures` are `rows` × `columns` tiles, row by row, and at last the whole picture in the size of a tile."""
-
-    rows: int
-    columns: int
-    pictures: tuple[Picture, ...]
-
-
-@dataclass(frozen=True)
-class Tiled:
-    """Idefics3 and SmolVLM: the longer side becomes `longest`, both are rounded up to tiles of `tile` × `tile`.
-
-    The formulas are `resize`, `resize_for_vision_encoder` and `split_images` of Transformers' `Idefics3ImageProcessor`.
-    Under a cap `longest` falls by whole tiles.
-    """
-
-    patches: Patches
-    longest: int
-    tile: int
-    method: Filter = "lanczos"
-
-    def __post_init__(self) -> None:
-        _check_whole("tile", self.tile, self.patches)
-        if not self.tile <= self.longest <= MAX_EDGE or self.longest % self.tile:
-            raise UnsupportedModelError(
-                f"The longest edge of the model's pictures is {self.longest}; it must be a multiple of their tile, "
-                f"{self.tile}, at most {MAX_EDGE}."
-            )
-
-    def prepare(self, pixels: Pixels, max_patches: int = MAX_PATCHES) -> Tiles:
-        """Raises SettingsError for a cap below one tile."""
-        first, (height, width) = self._sizes(pixels.shape[0], pixels.shape[1], max_patches)
-        whole = resized(resized(pixels, *first, self.method), height, width, self.method)
-        tile, rows, columns = self.tile, height // self.tile, width // self.tile
-        last = self.patches.prepare(whole, tile, tile, self.method)
-        if rows * columns == 1:
-            return Tiles(0, 0, (last,))
-        places = [(row * tile, column * tile) for row in range(rows) for column in range(columns)]
-        tiles = (self.patches.cut(whole[top : top + tile, left : left + tile]) for top, left in places)
-        return Tiles(rows, columns, (*tiles, last))
-
-    def _sizes(self, height: int, width: int, max_patches: int) -> tuple[Size, Size]:
-        """The picture is resized twice: to its longest edge, then to whole tiles."""
-        per_tile = (self.tile // self.patches.side) ** 2
-        _check_cap(max_patches, per_tile)
-        for longest in range(self.longest, 0, -self.tile):
-            first = _even(height, width, longest)
-            second = self._whole_tiles(*first)
-            tiles = second[0] * second[1] // self.tile**2
-            if (tiles + (tiles > 1)) * per_tile <= max_patches:
-                break
-        return first, second
-
-    def _whole_tiles(self, height: int, width: int) -> Size:
-        ratio, tile = width / height, self.tile
-        if width >= height:
-            width = math.ceil(width / tile) * tile
-            height = math.ceil(int(width / ratio) / tile) * tile
-        else:
-            height = math.ceil(height / tile) * tile
-            width = math.ceil(int(height * ratio) / tile) * tile
-        return max(height, tile), max(width, tile)
-
-
-def _even(height: int, width: int, longest: int) -> Size:
-    """The longer side `longest`, the other in proportion, rounded down, then up to an even number."""
-    ratio = width / height
-    if width >= height:
-        shorter = int(longest / ratio)
-        return max(shorter + shorter % 2, 1), longest
-    shorter = int(longest * ratio)
-    return longest, max(shorter + shorter % 2, 1)
 
 
 def _check_cap(max_patches: int, least: int) -> None:

@@ -3,7 +3,7 @@
 #define MILLSTREAM_ATTENTION_CHUNK_H
 
 #include "cache.h"
-#include "simd.h"
+#include "functions.h"
 
 enum { VECTORS = BAND / 8 };
 

@@ -9,7 +9,7 @@ from engine.cores import default_threads
 from engine.errors import BudgetError, NumericsError, SettingsError
 from engine.kernels.native import library
 from engine.kernels.native.recording import LONGEST, Program, Recording
-from engine.kernels.native.tensors import Workspace
+from engine.kernels.native.tensors import Workspace, no_memory
 from engine.kernels.ops import Pass, Tensor
 
 MAX_THREADS = 256
@@ -46,8 +46,9 @@ class Device:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held for activations."""
-        return sum(workspace.nbytes for workspace in self._workspaces)
+        """Bytes held for activations, and for what the library works out beside them."""
+        scratch: int = self._lib.ms_pool_bytes(self._pool) if self._pool else 0
+        return scratch + sum(workspace.nbytes for workspace in self._workspaces)
 
     def recorded(self, forward: Pass) -> Pass:
         programs: dict[int, Program] = {}
@@ -90,5 +91,5 @@ class Device:
                 "A key or value is too large for the key-value cache's number format; load the model with an f32 cache."
             )
         if status == NO_MEMORY:
-            raise BudgetError("There was no memory left for this step; use a smaller chunk or a shorter context.")
+            raise no_memory()
         assert status == 0, status

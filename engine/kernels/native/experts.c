@@ -6,12 +6,9 @@
  */
 #include <string.h>
 
+#include "functions.h"
 #include "linear.h"
 #include "pool.h"
-#include "simd.h"
-
-/* Strips that a thread takes at once where few rows are multiplied, as in linear.c. */
-enum { LARGEST_GRAIN = 16, GRAINS_PER_THREAD = 4 };
 
 /* Rows of a group from which they go through a tile. Below, unpacking an expert costs more than the tile saves. */
 enum { TOGETHER_FROM = 8 };
@@ -229,8 +226,7 @@ static void add_experts(void *data, int64_t first, int64_t last, int thread) {
 
 static int run(ms_pool *pool, experts_job *job, pool_task task, int64_t items) {
     const plan *p = job->in.plan;
-    const int64_t grain = p->n < TILE_FROM ? items / (GRAINS_PER_THREAD * pool_threads(pool)) : 1;
-    job->grain = grain < 1 ? 1 : grain > LARGEST_GRAIN ? LARGEST_GRAIN : grain;
+    job->grain = strip_grain(pool, p->n, items);
     job->scratch_bytes = strip_scratch(job->in.columns);
     job->result_bytes = 2 * job->grain * p->largest * TILE * (int64_t)sizeof(float);
     job->scratch = pool_scratch(pool, 2, pool_threads(pool) * (job->scratch_bytes + job->result_bytes));

@@ -31,22 +31,14 @@ class NativeRouting:
 class Experts(Device):
     """The part of `NativeOps` for mixtures of experts."""
 
-    def route(
-        self,
-        logits: NativeTensor,
-        router: Router,
-        bias: NativeVector | None = None,
-        scales: NativeVector | None = None,
-    ) -> NativeRouting:
+    def route(self, logits: NativeTensor, router: Router, bias: NativeVector | None = None) -> NativeRouting:
         n, n_experts = logits.n, logits.width
         assert 1 <= router.k <= n_experts and n_experts % router.groups == 0
         assert 1 <= router.groups_kept <= router.groups and (bias is None or bias.values.size == n_experts)
-        assert scales is None or scales.values.size == n_experts
         ids, weights = (self._workspace.take(n, router.k) for _ in range(2))
         self._call(
             "ms_route",
-            *(logits.address, *(None if vector is None else vector.address for vector in (bias, scales))),
-            *(n, n_experts, router.k),
+            *(logits.address, None if bias is None else bias.address, n, n_experts, router.k),
             *(router.scores == "sigmoid", router.groups, router.groups_kept, router.marks, router.normalise),
             *(router.scale, ids.address, weights.address),
         )

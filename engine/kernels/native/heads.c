@@ -136,8 +136,8 @@ int ms_head_linears(ms_pool *pool, const float *x, int64_t n, const ms_stack *st
     job.scratch = pool_scratch(pool, 1, pool_threads(pool) * job.scratch_bytes);
     if (!job.runs || !job.scratch) return MS_NO_MEMORY;
     job.quantised = (char *)job.runs + runs_bytes;
-    const int64_t items = heads * strips(&job), grain = n < TILE_FROM ? items / (4 * pool_threads(pool)) : 1;
+    const int64_t items = heads * strips(&job);
     pool_run(pool, gather_runs, &job, heads, 1);
-    pool_run(pool, head_strips, &job, items, grain < 1 ? 1 : grain > 16 ? 16 : grain);
+    pool_run(pool, head_strips, &job, items, strip_grain(pool, n, items));
     return MS_OK;
 }

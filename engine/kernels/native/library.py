@@ -12,7 +12,7 @@ from typing import Any
 
 from engine.errors import SettingsError, UnsupportedModelError
 
-INTERFACE = 6
+INTERFACE = 7
 PREFERENCE = (("avx512", 2), ("avx2", 1), ("neon", 4), ("portable", 0))
 """Libraries from the fastest down, each with the bit of `ms_processor` that it asks for."""
 
@@ -77,7 +77,7 @@ SIGNATURES = {
     "ms_gate": "ppiiip",
     "ms_splice": "piiipiiiip",
     "ms_round_tokens": "piip",
-    "ms_route": "pppiiiiiiiifpp",
+    "ms_route": "ppiiiiiiiifpp",
     "ms_experts": "pppiiippppppp",
     "ms_head_linears": "pipip",
     "ms_convolve": "piipipiip",
@@ -142,6 +142,7 @@ def load(isa: str | None = None) -> tuple[str, ctypes.CDLL]:
     lib = _open(name)
     lib.ms_pool_new.argtypes, lib.ms_pool_new.restype = (c_int,), c_void_p
     lib.ms_pool_free.argtypes, lib.ms_pool_free.restype = (c_void_p,), None
+    lib.ms_pool_bytes.argtypes, lib.ms_pool_bytes.restype = (c_void_p,), c_int64
     lib.ms_encoding_name.argtypes, lib.ms_encoding_name.restype = (c_int,), c_char_p
     lib.ms_function.argtypes, lib.ms_function.restype = (c_int, c_void_p, c_int64, c_void_p), None
     lib.ms_quantise.argtypes, lib.ms_quantise.restype = (c_void_p, c_int64, c_int64, c_void_p, c_void_p), None

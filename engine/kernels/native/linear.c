@@ -7,15 +7,13 @@
 #include "encodings_256.h"
 #include "encodings_32.h"
 #include "encodings_iq.h"
+#include "functions.h"
 #include "linear_floats.h"
 #include "linear_rows.h"
 #include "linear_tiles.h"
 #include "linear_token.h"
 #include "pool.h"
 #include "token.h"
-
-/* Strips of few activation rows that a thread takes at once: as many as keep its reads in one stream, as few as keep all threads busy. */
-enum { LARGEST_GRAIN = 16, GRAINS_PER_THREAD = 4 };
 
 /* `rows` weight rows from `first` on against n activation rows: → out[n][strip width]. */
 INLINE void packed_strip(packed_encoding e, const ms_weight *w, int64_t first, int rows, activations a, int64_t n, char *scratch, float *out) {
@@ -64,7 +62,7 @@ static void multiply(const ms_weight *w, int64_t first, int width, int rows, con
 void strip_dot(const ms_weight *w, int64_t first, const float *x, activations a, int64_t n, char *scratch, float *out) {
     const int width = n < TILE_FROM ? STRIP : TILE, rows = w->rows - first < width ? (int)(w->rows - first) : width;
     multiply(w, first, width, rows, x, a, n, scratch, out);
-    if (w->scale != 0.0f)
+    if (w->scale != 1.0f)
         for (int64_t i = 0; i < n; i++)
             for (int r = 0; r < rows; r++) out[i * width + r] *= w->scale;
 }
@@ -74,13 +72,7 @@ static void strip(const linear_job *job, const ms_weight *w, int64_t first, char
 }
 
 static void soften(float *x, int64_t n, float cap) {
-    for (int64_t i = 0; i < n; i += 8) {
-        float buffer[8] = {0};
-        const size_t bytes = (size_t)(n - i < 8 ? n - i : 8) * sizeof(float);
-        memcpy(buffer, x + i, bytes);
-        f8_store(buffer, f8_softcap(f8_load(buffer), cap));
-        memcpy(x + i, buffer, bytes);
-    }
+    for (int64_t i = 0; i < n; i += 8) store_some(x + i, n - i, f8_softcap(load_some(x + i, n - i), cap));
 }
 
 /* Strips first … last-1 of both weights, one weight after the other: each is read in one stream. */
@@ -94,11 +86,7 @@ static void gated_strips(const linear_job *job, int64_t first, int64_t last, cha
             for (int64_t part = 0; part < width && item * width + part < rows; part += 8) {
                 const int64_t at = ((item - first) * n + i) * width + part, row = item * width + part;
                 const f8 value = f8_gated(job->activation, f8_load(gate + at), f8_load(up + at));
-                float *out = job->out[0] + i * rows + row;
-                if (row + 8 <= rows)
-                    f8_store(out, value);
-                else
-                    for (int64_t r = 0; r < rows - row; r++) out[r] = value[r];
+                store_some(job->out[0] + i * rows + row, rows - row, value);
             }
 }
 
@@ -156,6 +144,12 @@ activation_bytes strip_bytes(int64_t encoding) {
 
 int64_t strip_scratch(int64_t columns) { return (columns * (TILE_BYTES > FLOAT_BYTES ? TILE_BYTES : FLOAT_BYTES) + 63) / 64 * 64; }
 
+int64_t strip_grain(const ms_pool *pool, int64_t n, int64_t items) {
+    enum { LARGEST = 16, PER_THREAD = 4 };
+    const int64_t grain = n < TILE_FROM ? items / (PER_THREAD * pool_threads(pool)) : 1;
+    return grain < 1 ? 1 : grain > LARGEST ? LARGEST : grain;
+}
+
 static int run(ms_pool *pool, linear_job *job) {
     const int64_t columns = job->weights[0]->columns, n = job->n;
     job->width = n < TILE_FROM ? STRIP : TILE;
@@ -172,8 +166,7 @@ static int run(ms_pool *pool, linear_job *job) {
         job->a = activations_in(memory, n, columns, bytes);
         pool_run(pool, quantise_task, job, n, n < TOKENS ? n : TOKENS);
     }
-    const int64_t grain = n < TILE_FROM ? items / (GRAINS_PER_THREAD * pool_threads(pool)) : 1;
-    job->grain = grain < 1 ? 1 : grain > LARGEST_GRAIN ? LARGEST_GRAIN : grain;
+    job->grain = strip_grain(pool, n, items);
     job->result_bytes = (2 * job->grain * n * job->width * (int64_t)sizeof(float) + 63) / 64 * 64;
     job->scratch_bytes = strip_scratch(columns);
     job->scratch = pool_scratch(pool, 1, pool_threads(pool) * (job->scratch_bytes + job->result_bytes));

@@ -19,8 +19,11 @@ activation_bytes strip_bytes(int64_t encoding);
 /* Bytes of scratch for a strip of so many columns. */
 int64_t strip_scratch(int64_t columns);
 
-/* Weight rows `first` … against n activation rows, x as it is or, for packed encodings, a, times the scale of the whole matrix where it
- * has one: → out[n][STRIP or TILE]. Elements past the last weight row are not to be used. */
+/* Strips that a thread takes at once against n activation rows: of few rows as many as keep its reads in one stream, as few as keep all
+ * threads busy. */
+int64_t strip_grain(const ms_pool *pool, int64_t n, int64_t items);
+
+/* Weight rows `first` … against n activation rows, x as it is or, for packed encodings, a, times the scale of the whole matrix: → out[n][STRIP or TILE]. Elements past the last weight row are not to be used. */
 void strip_dot(const ms_weight *w, int64_t first, const float *x, activations a, int64_t n, char *scratch, float *out);
 
 /* Matrix i of a stack. */

@@ -15,7 +15,7 @@
 #define MS_API __attribute__((visibility("default")))
 #endif
 
-#define MS_INTERFACE 6
+#define MS_INTERFACE 7
 
 typedef struct ms_pool ms_pool;
 
@@ -29,7 +29,7 @@ typedef enum { MS_F32, MS_F16, MS_BF16, MS_PACKED(MS_NAME) MS_ENCODINGS } ms_enc
 #undef MS_NAME
 
 /* Packed rows as they lie on disk. `row_scales` [rows] belong to ternary codes whose activations are int8, one scale a token, and are NULL
- * for all other weights; those of one call agree in that. `scale`, where it is not 0, multiplies the results. */
+ * for all other weights; those of one call agree in that. `scale`, 1 for none, multiplies the results. */
 typedef struct {
     const uint8_t *data;
     int64_t rows, columns, row_bytes;
@@ -55,6 +55,7 @@ MS_API int ms_processor(void);                     /* bit 0: AVX2 and its kin, b
 
 MS_API ms_pool *ms_pool_new(int threads); /* NULL where threads or memory are refused */
 MS_API void ms_pool_free(ms_pool *pool);
+MS_API int64_t ms_pool_bytes(const ms_pool *pool); /* of scratch memory that the pool holds on to */
 
 /* out[n, width]: RMS norm over each run of `group` elements (+ residual); `group` divides `width`, `residual` may be NULL. */
 MS_API int ms_rms_norm(ms_pool *pool, const float *x, const float *weight, float eps, int64_t n, int64_t width, int64_t group,
@@ -110,9 +111,9 @@ MS_API int ms_attention(ms_pool *pool, const float *q, const float *k, const flo
 MS_API int ms_round_tokens(ms_pool *pool, const float *x, int64_t n, int64_t width, float *out);
 
 /* Of each row of logits[n, experts], the k experts that CONTRACT.md, section 11, chooses: ids[n, k] ascending, and their weights[n, k].
- * `bias` and `scales`, which multiply the weights, may be NULL. `groups` divides the experts; `kept` of them take part, by the sum of their `marks` best choices. */
-MS_API int ms_route(ms_pool *pool, const float *logits, const float *bias, const float *scales, int64_t n, int64_t experts, int64_t k,
-                    int64_t sigmoid, int64_t groups, int64_t kept, int64_t marks, int64_t normalise, float scale, int32_t *ids, float *weights);
+ * `bias` may be NULL. `groups` divides the experts; `kept` of them take part, by the sum of their `marks` best choices. */
+MS_API int ms_route(ms_pool *pool, const float *logits, const float *bias, int64_t n, int64_t experts, int64_t k, int64_t sigmoid,
+                    int64_t groups, int64_t kept, int64_t marks, int64_t normalise, float scale, int32_t *ids, float *weights);
 
 /* Matrices of one shape, those of a mixture's experts or of heads: the first one, how many, and the bytes from one to the next. `scales`
  * [count] multiply what an expert's matrix gives, or are NULL. */

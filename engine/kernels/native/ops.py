@@ -76,7 +76,7 @@ class NativeOps(Pointwise, Experts, Recurrent):
     def matrix(self, weight: Weight) -> NativeMatrix:
         c, scales = self._described(weight), row_scales(weight)
         c.row_scales = None if scales is None else scales.ctypes.data
-        c.scale = weight.scale or 0.0
+        c.scale = 1.0 if weight.scale is None else weight.scale
         return NativeMatrix(weight, c, ctypes.addressof(c), scales)
 
     def stack(self, weight: Stack) -> NativeStack:
@@ -93,7 +93,7 @@ class NativeOps(Pointwise, Experts, Recurrent):
                 f"it has: {', '.join(self._encodings)}."
             )
         data = weight.data
-        return CWeight(data.ctypes.data, weight.rows, weight.columns, data.strides[-2], number)
+        return CWeight(data.ctypes.data, weight.rows, weight.columns, data.strides[-2], number, None, 1.0)
 
     def vector(self, values: F32) -> NativeVector:
         values = np.ascontiguousarray(values, np.float32)

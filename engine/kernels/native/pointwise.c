@@ -1,7 +1,6 @@
 /* Norms, rotary positions and elementary functions. */
-#include "millstream.h"
+#include "functions.h"
 #include "pool.h"
-#include "simd.h"
 
 /* Elements that a thread takes at once. */
 enum { GRAIN = 8192 };
@@ -51,7 +50,7 @@ static void layer_norm_rows(void *data, int64_t first, int64_t last, int thread)
         const float *x = job->x + row * n;
         float *out = job->out + row * n;
         f8 lanes = f8_set(0.0f);
-        for (int64_t i = 0; i < n; i += 8) lanes = lanes + load_some(x + i, n - i < 8 ? n - i : 8);
+        for (int64_t i = 0; i < n; i += 8) lanes = lanes + load_some(x + i, n - i);
         const float mean = f8_tree(lanes) / (float)n;
         for (int64_t i = 0; i < n; i++) out[i] = x[i] - mean;
         const float r = 1.0f / sqrtf(sum_of_squares(out, n) / (float)n + job->eps);
@@ -103,7 +102,7 @@ static void activate_elements(void *data, int64_t first, int64_t last, int threa
     (void)thread;
     const elements_job *job = data;
     for (int64_t i = first; i < last; i += 8) {
-        const int64_t n = last - i < 8 ? last - i : 8;
+        const int64_t n = last - i;
         store_some(job->out + i, n, f8_activate(job->activation, load_some(job->x + i, n)));
     }
 }
@@ -118,7 +117,7 @@ static void gate_elements(void *data, int64_t first, int64_t last, int thread) {
     (void)thread;
     const elements_job *job = data;
     for (int64_t i = first; i < last; i += 8) {
-        const int64_t n = last - i < 8 ? last - i : 8;
+        const int64_t n = last - i;
         store_some(job->out + i, n, f8_gated(job->activation, load_some(job->x + i, n), load_some(job->y + i, n)));
     }
 }
@@ -130,7 +129,7 @@ static void gate_runs(void *data, int64_t first, int64_t last, int thread) {
     for (int64_t item = first; item < last; item++) {
         const f8 gate = f8_set(job->x[item]);
         for (int64_t i = item * job->run, end = i + job->run; i < end; i += 8) {
-            const int64_t n = end - i < 8 ? end - i : 8;
+            const int64_t n = end - i;
             store_some(job->out + i, n, f8_gated(job->activation, gate, load_some(job->y + i, n)));
         }
     }
@@ -202,7 +201,7 @@ int ms_rotary(ms_pool *pool, const float *x, int64_t n, int64_t start, int64_t n
 
 void ms_function(int which, const float *x, int64_t n, float *out) {
     for (int64_t i = 0; i < n; i += 8) {
-        const int64_t count = n - i < 8 ? n - i : 8;
+        const int64_t count = n - i;
         f8 v = load_some(x + i, count);
         switch (which) {
         case 0: v = f8_exp(v); break;

@@ -228,6 +228,12 @@ void *pool_scratch(ms_pool *pool, int slot, int64_t bytes) {
     return (void *)(((uintptr_t)pool->scratch[slot] + 63) & ~(uintptr_t)63);
 }
 
+int64_t ms_pool_bytes(const ms_pool *pool) {
+    int64_t bytes = 0;
+    for (int i = 0; i < SLOTS; i++) bytes += pool->scratch_bytes[i];
+    return bytes;
+}
+
 ms_pool *ms_pool_new(int threads) {
     if (threads < 1 || threads > MAX_THREADS) return NULL;
     void *memory = calloc(1, sizeof(ms_pool) + 64);

@@ -1,7 +1,6 @@
 /* Recurrent layers (CONTRACT.md, section 12). Tokens follow each other; threads share out channels, heads and columns of the states. */
-#include "millstream.h"
+#include "functions.h"
 #include "pool.h"
-#include "simd.h"
 
 /* Channels whose taps a thread keeps at hand. */
 enum { BLOCK = 64, MAX_TAPS = 16 };
@@ -34,7 +33,7 @@ static void convolve_blocks(void *data, int64_t first, int64_t last, int thread)
             for (int64_t at = 0; at < kept; at++) memset(job->inputs + at * job->channels + from, 0, bytes);
         for (int64_t t = 0; t < job->n; t++)
             for (int64_t c = 0; c < count; c += 8) {
-                const int64_t some = count - c < 8 ? count - c : 8;
+                const int64_t some = count - c;
                 f8 sum = f8_set(0.0f);
                 for (int64_t tap = 0; tap < job->width; tap++)
                     sum = sum + load_some(history(job, t + tap) + from + c, some) * f8_load(&taps[tap][c]);

@@ -19,7 +19,7 @@ static int replay(ms_pool *pool, const ms_call *call, const int32_t *tokens, int
     case MS_GATE: return ms_gate(pool, p[0], p[1], i[0], i[1], i[2], p[2]);
     case MS_ROUND_TOKENS: return ms_round_tokens(pool, p[0], i[0], i[1], p[1]);
     case MS_SPLICE: return ms_splice(pool, p[0], i[0], i[1], i[2], p[1], i[3], i[4], i[5], i[6], p[2]);
-    case MS_ROUTE: return ms_route(pool, p[0], p[1], p[2], i[0], i[1], i[2], i[3], i[4], i[5], i[6], i[7], f[0], p[3], p[4]);
+    case MS_ROUTE: return ms_route(pool, p[0], p[1], i[0], i[1], i[2], i[3], i[4], i[5], i[6], i[7], f[0], p[2], p[3]);
     case MS_EXPERTS:
         return ms_experts(pool, p[0], p[1], p[2], i[0], i[1], i[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9]);
     case MS_HEAD_LINEARS: return ms_head_linears(pool, p[0], i[0], p[1], i[1], p[2]);

@@ -1,9 +1,9 @@
 /* The choice of experts (CONTRACT.md, section 11). */
+#include "functions.h"
 #include "pool.h"
-#include "simd.h"
 
 typedef struct {
-    const float *logits, *bias, *scales;
+    const float *logits, *bias;
     int64_t experts, k, sigmoid, groups, kept, marks, normalise;
     float scale;
     int32_t *ids;
@@ -24,21 +24,13 @@ static int64_t take(const float *values, char *taken, int64_t first, int64_t las
 /* NaN is chosen last, as -Inf is. */
 static float ranked(float value) { return value == value ? value : -INFINITY; }
 
-static f8 some(const float *x, int64_t n) {
-    float buffer[8] = {0};
-    memcpy(buffer, x, (size_t)(n < 8 ? n : 8) * sizeof(float));
-    return f8_load(buffer);
-}
-
-static void keep(float *out, int64_t n, f8 value) { memcpy(out, &value, (size_t)(n < 8 ? n : 8) * sizeof(float)); }
-
 static void softmax(const float *x, int64_t n, float *out) {
     float top = -INFINITY;
     for (int64_t i = 0; i < n; i++) top = x[i] > top ? x[i] : top;
     f8 lanes = f8_set(0.0f);
     for (int64_t i = 0; i < n; i += 8) {
-        keep(out + i, n - i, f8_exp(some(x + i, n - i) - top));
-        lanes = lanes + some(out + i, n - i);
+        store_some(out + i, n - i, f8_exp(load_some(x + i, n - i) - top));
+        lanes = lanes + load_some(out + i, n - i);
     }
     const float sum = f8_tree(lanes);
     for (int64_t i = 0; i < n; i++) out[i] = out[i] / sum;
@@ -51,7 +43,7 @@ static void score(const route_job *job, const float *logits, float *scores) {
     if (broken)
         for (int64_t i = 0; i < n; i++) scores[i] = NAN;
     else if (job->sigmoid)
-        for (int64_t i = 0; i < n; i += 8) keep(scores + i, n - i, f8_sigmoid(some(logits + i, n - i)));
+        for (int64_t i = 0; i < n; i += 8) store_some(scores + i, n - i, f8_sigmoid(load_some(logits + i, n - i)));
     else
         softmax(logits, n, scores);
 }
@@ -90,7 +82,6 @@ static void route_row(const route_job *job, int64_t row, char *scratch) {
         i++;
     }
     for (int64_t i = 0; i < k; i++) weights[i] = (job->normalise ? weights[i] / sum : weights[i]) * job->scale;
-    for (int64_t i = 0; job->scales && i < k; i++) weights[i] *= job->scales[ids[i]];
 }
 
 static void route_rows(void *data, int64_t first, int64_t last, int thread) {
@@ -98,9 +89,9 @@ static void route_rows(void *data, int64_t first, int64_t last, int thread) {
     for (int64_t row = first; row < last; row++) route_row(job, row, job->scratch + thread * job->scratch_bytes);
 }
 
-int ms_route(ms_pool *pool, const float *logits, const float *bias, const float *scales, int64_t n, int64_t experts, int64_t k,
-             int64_t sigmoid, int64_t groups, int64_t kept, int64_t marks, int64_t normalise, float scale, int32_t *ids, float *weights) {
-    route_job job = {logits, bias, scales, experts, k, sigmoid, groups, kept, marks, normalise, scale, ids, weights, NULL, 0};
+int ms_route(ms_pool *pool, const float *logits, const float *bias, int64_t n, int64_t experts, int64_t k, int64_t sigmoid,
+             int64_t groups, int64_t kept, int64_t marks, int64_t normalise, float scale, int32_t *ids, float *weights) {
+    route_job job = {logits, bias, experts, k, sigmoid, groups, kept, marks, normalise, scale, ids, weights, NULL, 0};
     job.scratch_bytes = ((2 * experts + groups) * (int64_t)sizeof(float) + experts + groups + 63) / 64 * 64;
     job.scratch = pool_scratch(pool, 0, pool_threads(pool) * job.scratch_bytes);
     if (!job.scratch) return MS_NO_MEMORY;

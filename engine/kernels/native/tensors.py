@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.buffers import U8, aligned
+from engine.errors import BudgetError
 
 Block = tuple[U8, int]
 """Memory and its address."""
@@ -13,6 +14,12 @@ Block = tuple[U8, int]
 
 EXACT = 16
 """Rows up to which a buffer has room for just so many; above, for the next power of two."""
+
+
+def no_memory() -> BudgetError:
+    return BudgetError(
+        "There was no memory left for this step: use a smaller chunk, a shorter context or a smaller picture."
+    )
 
 
 class Workspace:
@@ -27,12 +34,15 @@ class Workspace:
         self.nbytes = 0
 
     def take(self, n: int, width: int) -> NativeTensor:
-        """Room for float32 [n, width], uninitialised."""
+        """Room for float32 [n, width], uninitialised. Raises BudgetError where there is none."""
         size = (n if n <= EXACT else 1 << (n - 1).bit_length()) * width * 4
         free = self._free.setdefault(size, [])
         if free:
             return NativeTensor(free.pop(), n, width, free)
-        memory = aligned(size)
+        try:
+            memory = aligned(size)
+        except MemoryError as error:
+            raise no_memory() from error
         self.nbytes += size
         return NativeTensor((memory, memory.ctypes.data), n, width, free)
 

@@ -4,19 +4,12 @@
 #include "pool.h"
 #include "simd.h"
 
-/* n <= 8 elements, the rest 0. */
-INLINE f8 some(const float *x, int64_t n) {
-    float buffer[8] = {0};
-    memcpy(buffer, x, (size_t)(n < 8 ? n : 8) * sizeof(float));
-    return f8_load(buffer);
-}
-
 /* a of a row. */
 static float token_step(const float *x, int64_t columns) {
     f8 top = f8_set(1e-5f);
     i32x8 broken = {0};
     for (int64_t i = 0; i < columns; i += 8) {
-        const f8 size = f8_abs(some(x + i, columns - i));
+        const f8 size = f8_abs(load_some(x + i, columns - i));
         broken |= (i32x8)size >= 0x7f800000;
         top = f8_max(size, top);
     }
@@ -71,9 +64,8 @@ static void round_rows(void *data, int64_t first, int64_t last, int thread) {
     for (int64_t row = first; row < last; row++) {
         const float *x = job->x + row * job->width, step = token_step(x, job->width);
         for (int64_t i = 0; i < job->width; i += 8) {
-            const int64_t n = job->width - i;
-            const f8 value = token_codes(some(x + i, n), step) / step; /* NaN throughout where the step is */
-            memcpy(job->out + row * job->width + i, &value, (size_t)(n < 8 ? n : 8) * sizeof(float));
+            const f8 value = token_codes(load_some(x + i, job->width - i), step) / step; /* NaN throughout where the step is */
+            store_some(job->out + row * job->width + i, job->width - i, value);
         }
     }
 }

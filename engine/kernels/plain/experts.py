@@ -65,11 +65,11 @@ def _ranked(choice: F32) -> F32:
 
 
 @np.errstate(all="ignore")
-def routed(logits: F32, router: Router, bias: F32 | None, scales: F32 | None = None) -> Routing:
+def routed(logits: F32, router: Router, bias: F32 | None) -> Routing:
     """`route` by the scores of a router's logits [n, n_experts]; where one is NaN, all scores of its row are."""
     scores = softmax(logits) if router.scores == "softmax" else sigmoid(logits)
     scores = np.where(np.isnan(logits).any(axis=-1, keepdims=True), np.float32(np.nan), scores)
-    routing = route(
+    return route(
         scores,
         router.k,
         bias=bias,
@@ -79,7 +79,6 @@ def routed(logits: F32, router: Router, bias: F32 | None, scales: F32 | None = N
         normalise=router.normalise,
         scale=router.scale,
     )
-    return routing if scales is None else Routing(routing.ids, routing.weights * scales[routing.ids])
 
 
 def mixed(x: F32, routing: Routing, width: int, expert: Callable[[int, F32], F32]) -> F32:

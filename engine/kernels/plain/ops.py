@@ -153,8 +153,8 @@ class PlainOps:
     def gated(self, x: F32, gate: PlainMatrix, up: PlainMatrix, activation: Activation = "silu") -> F32:
         return gated(self.linear(x, gate), self.linear(x, up), activation)
 
-    def route(self, logits: F32, router: Router, bias: F32 | None = None, scales: F32 | None = None) -> Routing:
-        return routed(logits, router, bias, scales)
+    def route(self, logits: F32, router: Router, bias: F32 | None = None) -> Routing:
+        return routed(logits, router, bias)
 
     def experts(
         self,

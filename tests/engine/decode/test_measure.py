@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from engine.decode import measure as module
 from engine.decode.forward import Forward
-from engine.decode.measure import measure, multiply_adds_per_token
+from engine.decode.measure import measure, multiply_adds_per_token, weight_bytes_per_token
 from engine.formats.index import TensorIndex, TensorInfo
 from engine.kernels.native import NativeOps
 from engine.memory.floors import Floors
@@ -35,6 +36,20 @@ def test_multiply_adds_are_those_of_matrices_and_the_heads_are_shared_out(index:
     assert multiply_adds_per_token(tied, 50) == 200 + 40
     untied = with_tensors(index, token_embd__weight=(100, 20), output__weight=(90, 20), **layer)
     assert multiply_adds_per_token(untied, 10) == 200 + 180
+
+
+def test_a_token_passes_the_experts_that_are_chosen_for_it(index: TensorIndex) -> None:
+    layer = {
+        "blk__0__ffn_up_exps__weight": (8, 6, 20),
+        "blk__0__ffn_up_exps__bias": (8, 6),
+        "blk__0__attn_k_b__weight": (4, 5, 7),
+    }
+    mixture = replace(
+        with_tensors(index, token_embd__weight=(100, 20), output__weight=(90, 20), **layer),
+        metadata={"general.architecture": "some", "some.expert_count": 8, "some.expert_used_count": 2},
+    )
+    assert multiply_adds_per_token(mixture, 10) == 2 * 6 * 20 + 4 * 5 * 7 + 180
+    assert weight_bytes_per_token(mixture) == 4 // 100 + 4 + 1 + 4 + 4
 
 
 def test_the_shares_are_counted_work_over_the_floors(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 
 import numpy as np
 import pytest
 
 from engine import weights
-from engine.errors import MillstreamError, NumericsError, SettingsError, UnsupportedModelError
+from engine.errors import BudgetError, MillstreamError, NumericsError, SettingsError, UnsupportedModelError
 from engine.kernels.native import NativeOps, available, library
 from engine.kernels.ops import AttentionSpec, CacheSpec, Rotary, Weight
 from engine.kernels.plain import PlainOps
@@ -311,6 +312,29 @@ def test_buffers_are_used_again() -> None:
         ops.rms_norm(x, w, 1e-5)
     assert ops.nbytes == held
     ops.close()
+
+
+def test_a_scale_of_nothing_leaves_nothing() -> None:
+    rows = np.arange(64, dtype=np.float32).reshape(2, 32)
+    for scale, wanted in ((None, [496, 1520]), (0.5, [248, 760]), (0.0, [0, 0])):
+        with closing(NativeOps(1)) as ops:
+            matrix = ops.matrix(Weight("w", "F32", 2, 32, rows.view(np.uint8), scale=scale))
+            assert ops.host(ops.linear(tensor(ops, np.ones((1, 32), np.float32)), matrix)).tolist() == [wanted]
+
+
+def test_what_the_library_works_with_is_counted() -> None:
+    with closing(NativeOps(1)) as ops:
+        matrix = ops.matrix(Weight("w", "F32", 2, 32, np.zeros((2, 128), np.uint8)))
+        x = tensor(ops, np.ones((1, 32), np.float32))
+        held = ops.nbytes
+        made = ops.linear(x, matrix)
+        assert ops.nbytes > held + made.n * made.width * 4
+    assert ops.nbytes > 0
+
+
+def test_memory_that_is_refused_is_told() -> None:
+    with closing(NativeOps(1)) as ops, pytest.raises(BudgetError, match="no memory left"):
+        ops.embed(ops.matrix(Weight("w", "F32", 1, 1 << 44, np.zeros((1, 1), np.uint8))), range(1 << 4))
 
 
 def test_chunks_of_every_length_hold_less_than_twice_the_memory_of_the_longest() -> None:

@@ -13,14 +13,13 @@ import torch
 from PIL import Image
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
-from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.idefics3.modeling_idefics3 import Idefics3Connector
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil, smart_resize
 
 from engine.errors import ImageError, SettingsError, UnsupportedModelError
 from engine.vision.images import Pixels
 from engine.vision.patches import MAX_PATCHES, Patches, resized
-from engine.vision.resize import NearOwnSize, Square, Tiled, TokenBudget
+from engine.vision.resize import NearOwnSize, Square, TokenBudget
 
 HALF = (0.5, 0.5, 0.5)
 CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
@@ -125,35 +124,6 @@ def test_gemma_4_under_a_cap_takes_the_largest_budget_that_fits() -> None:
         family.size(500, 700, 629)
 
 
-@pytest.mark.parametrize("size", SIZES + LONG + [(300, 120), (96, 97)])
-def test_smolvlm_tiles_are_those_of_transformers_bit_for_bit(size: tuple[int, int]) -> None:
-    processor = Idefics3ImageProcessorPil(size={"longest_edge": 256}, max_image_size={"longest_edge": 64})
-    expected = judged(processor, scene(*size), return_row_col_info=True)
-    tiles = Tiled(Patches(16, 2, HALF, HALF), 256, 64).prepare(scene(*size))
-    assert (tiles.rows, tiles.columns) == (expected["rows"][0][0], expected["cols"][0][0])
-    whole = torch.from_numpy(expected["pixel_values"][0])
-    columns = torch.nn.functional.unfold(whole, 16, stride=16).transpose(1, 2).numpy()
-    assert len(tiles.pictures) == len(columns) == tiles.rows * tiles.columns + 1
-    for picture, values in zip(tiles.pictures, columns, strict=True):
-        np.testing.assert_array_equal(picture.pixels, values)
-        assert picture.grid == (4, 4) and picture.tokens == 4
-
-
-def test_a_picture_of_one_tile_is_not_cut() -> None:
-    tiles = Tiled(Patches(16, 2, HALF, HALF), 64, 64).prepare(scene(50, 60))
-    assert (tiles.rows, tiles.columns, len(tiles.pictures)) == (0, 0, 1)
-
-
-def test_under_a_cap_there_are_fewer_tiles() -> None:
-    family = Tiled(Patches(16, 2, HALF, HALF), 256, 64)
-    for cap in range(16, 300, 7):
-        tiles = family.prepare(scene(100, 120), cap)
-        assert sum(len(picture.pixels) for picture in tiles.pictures) <= cap
-    assert len(family.prepare(scene(100, 120), 17 * 16).pictures) == 17
-    with pytest.raises(SettingsError, match=r"at least 16 .* not 15"):
-        family.prepare(scene(90, 120), 15)
-
-
 def test_blockwise_patches_lie_as_pixel_shuffling_wants_them() -> None:
     row_by_row = Patches(4, 4, HALF, HALF).cut(scene(32, 48)).pixels
     blockwise = Patches(4, 4, HALF, HALF, blockwise=True).cut(scene(32, 48)).pixels
@@ -225,10 +195,6 @@ def test_resizing_gives_the_same_codes_on_every_machine(method: str, height: int
         lambda: Square(QWEN, 1 << 40),
         lambda: TokenBudget(QWEN, 0),
         lambda: TokenBudget(QWEN, MAX_PATCHES),
-        lambda: Tiled(QWEN, 100, 64),
-        lambda: Tiled(QWEN, 64, 100),
-        lambda: Tiled(QWEN, 64, 128),
-        lambda: Tiled(QWEN, 1 << 40, 64),
         lambda: TokenBudget(Patches(256, 1, HALF, HALF), 257),
         lambda: Square(Patches(256, 1, HALF, HALF), 4096 + 256),
     ],
