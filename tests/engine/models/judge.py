@@ -29,15 +29,26 @@ def transformers_logits(model: PreTrainedModel) -> np.ndarray:
         return model(torch.tensor([TOKENS])).logits[0].numpy()
 
 
+def agree(made: np.ndarray, truth: np.ndarray, share: float) -> None:
+    """No logit is off by more than this share of the largest, and the first choice is the same wherever the gap to the
+    second is more than twice the largest error, which most positions have."""
+    error = np.abs(made - truth).max()
+    assert error <= share * np.abs(truth).max()
+    first, second = np.sort(truth, axis=1)[:, :-3:-1].T
+    clear = first - second > 2 * error
+    assert (made.argmax(axis=1) == truth.argmax(axis=1))[clear].all()
+    assert clear.mean() > 0.5
+
+
 def check(path: Path, truth: np.ndarray, device: str, kv: str) -> None:
     """Whole, in chunks, and in single steps; a device of the contract gives the same bits each time."""
-    bound = tolerance(device, kv) * np.abs(truth).max()
+    share = tolerance(device, kv)
     with closing(DEVICES[device]()) as ops:
         model = load_model(path, ops)
         whole = teacher_forced(model, ops, TOKENS, kv=kv)
-        assert np.abs(whole - truth).max() <= bound
+        agree(whole, truth, share)
         for chunk in (1, 3, 7):
             parts = teacher_forced(model, ops, TOKENS, kv=kv, chunk=chunk)
-            assert np.abs(parts - truth).max() <= bound
+            agree(parts, truth, share)
             if device in CONTRACT:
                 assert np.array_equal(parts.view(np.uint32), whole.view(np.uint32)), f"chunks of {chunk} differ"

@@ -27,7 +27,7 @@ from engine.memory.meter import Meter
 from engine.models.model import Model
 from engine.types import Fingerprint
 from tests.engine.models.families import FAMILIES
-from tests.engine.models.judge import TOKENS, tolerance, transformers_logits
+from tests.engine.models.judge import TOKENS, agree, tolerance, transformers_logits
 from tests.tiny import CONTEXT, load_model
 
 CHUNKS = (1, 3, 7)
@@ -95,15 +95,14 @@ def test_every_architecture_agrees_with_transformers_however_it_is_stored_and_re
     source = family.make(**(swept.changes | {"tie_word_embeddings": tied}))
     family.write(tmp_path / "tiny.gguf", source, encoding)
     truth = transformers_logits(source)
-    largest = np.abs(truth).max()
 
     exact = ReferenceOps()
     made = teacher_forced(load_model(tmp_path / "tiny.gguf", exact), exact, TOKENS, kv="f32")
-    assert np.abs(made - truth).max() <= (swept.bound or tolerance("reference", "f32")) * largest
+    agree(made, truth, swept.bound or tolerance("reference", "f32"))
 
     model = load_model(tmp_path / "tiny.gguf", native)
     whole = teacher_forced(model, native, TOKENS, kv="f32")
-    assert np.abs(whole - truth).max() <= (swept.bound or tolerance("native", "f32")) * largest
+    agree(whole, truth, swept.bound or tolerance("native", "f32"))
     for chunk in CHUNKS:
         assert same(teacher_forced(model, native, TOKENS, kv="f32", chunk=chunk), whole), f"chunks of {chunk} differ"
     assert {answer(model, native, chunk) for chunk in (*CHUNKS, len(TOKENS))} == {answer(model, native, 5)}
