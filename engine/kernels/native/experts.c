@@ -139,14 +139,14 @@ static void group_strip(const inputs *in, const ms_weight *w, const group *g, in
     if (is_large(g)) {
         if (packed) a = together(in, g);
         const float *x = in->by_token ? in->copied + g->base * columns : in->x + g->first * columns;
-        strip_dot(w, first, x, a, g->count, scratch, out);
+        strip_dot(w, first, x, &a, g->count, scratch, out);
         return;
     }
     for (int64_t part = 0; part < TILE && first + part < w->rows; part += STRIP)
         for (int64_t i = 0; i < g->count; i++) {
             const int64_t row = in->by_token ? in->plan->token[g->first + i] : g->first + i;
             if (packed) a = alone(in, in->by_token ? row : g->base + i);
-            strip_dot(w, first + part, in->x + row * columns, a, 1, scratch, out + i * TILE + part);
+            strip_dot(w, first + part, in->x + row * columns, &a, 1, scratch, out + i * TILE + part);
         }
 }
 

@@ -52,7 +52,7 @@ static void head_strips(void *data, int64_t first, int64_t last, int thread) {
         const ms_weight w = matrix_of(job->stack, head);
         activations a = {0};
         if (job->bytes) a = activations_of(job, head);
-        strip_dot(&w, row, job->runs + head * n * w.columns, a, n, scratch, result);
+        strip_dot(&w, row, job->runs + head * n * w.columns, &a, n, scratch, result);
         for (int64_t i = 0; i < n; i++)
             memcpy(job->out + (i * job->heads + head) * rows + row, result + i * job->width, (size_t)count * sizeof(float));
     }

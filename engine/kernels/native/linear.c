@@ -45,30 +45,45 @@ typedef struct {
 
 static int64_t strips(const linear_job *job, const ms_weight *w) { return (w->rows + job->width - 1) / job->width; }
 
-static void multiply(const ms_weight *w, int64_t first, int width, int rows, const float *x, activations a, int64_t n, char *scratch, float *out) {
-#define TERNARY(name) \
-    case MS_##name: token_strip(name, w, first, rows, a, n, scratch, out); return;
-    if (w->row_scales) switch (w->encoding) {
-            MS_TERNARY(TERNARY)
-        }
-#define PACKED(name) \
-    case MS_##name: packed_strip(name, w, first, rows, a, n, scratch, out); break;
-    switch (w->encoding) {
-        MS_PACKED(PACKED)
-    default: float_strip(w, first, rows, x, n, scratch, out, width);
+/* Each encoding's strip is a function of its own: together in one they cost several per cent. */
+typedef void (*strip_function)(const ms_weight *w, int64_t first, int rows, const activations *a, int64_t n, char *scratch, float *out);
+#define STRIP_FUNCTION(kind, name) \
+    static void kind##_##name(const ms_weight *w, int64_t first, int rows, const activations *a, int64_t n, char *scratch, float *out) { \
+        kind##_strip(name, w, first, rows, *a, n, scratch, out); \
     }
+#define PACKED(name) STRIP_FUNCTION(packed, name)
+#define TERNARY(name) STRIP_FUNCTION(token, name)
+MS_PACKED(PACKED)
+MS_TERNARY(TERNARY)
+#undef PACKED
+#undef TERNARY
+
+/* NULL for float weights. */
+static strip_function function_for(const ms_weight *w) {
+#define PACKED(name) [MS_##name] = packed_##name,
+#define TERNARY(name) [MS_##name] = token_##name,
+    static const strip_function packed[MS_ENCODINGS] = {MS_PACKED(PACKED)}, token[MS_ENCODINGS] = {MS_TERNARY(TERNARY)};
+    return (w->row_scales ? token : packed)[w->encoding];
 }
 
-void strip_dot(const ms_weight *w, int64_t first, const float *x, activations a, int64_t n, char *scratch, float *out) {
+INLINE void dot(const ms_weight *w, int64_t first, const float *x, const activations *a, int64_t n, char *scratch, float *out) {
     const int width = n < TILE_FROM ? STRIP : TILE, rows = w->rows - first < width ? (int)(w->rows - first) : width;
-    multiply(w, first, width, rows, x, a, n, scratch, out);
+    const strip_function multiply = function_for(w);
+    if (multiply)
+        multiply(w, first, rows, a, n, scratch, out);
+    else
+        float_strip(w, first, rows, x, n, scratch, out, width);
     if (w->scale != 1.0f)
         for (int64_t i = 0; i < n; i++)
             for (int r = 0; r < rows; r++) out[i * width + r] *= w->scale;
 }
 
-static void strip(const linear_job *job, const ms_weight *w, int64_t first, char *scratch, float *out) {
-    strip_dot(w, first, job->x, job->a, job->n, scratch, out);
+void strip_dot(const ms_weight *w, int64_t first, const float *x, const activations *a, int64_t n, char *scratch, float *out) {
+    dot(w, first, x, a, n, scratch, out);
+}
+
+INLINE void strip(const linear_job *job, const ms_weight *w, int64_t first, char *scratch, float *out) {
+    dot(w, first, job->x, &job->a, job->n, scratch, out);
 }
 
 static void soften(float *x, int64_t n, float cap) {

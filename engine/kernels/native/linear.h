@@ -24,7 +24,7 @@ int64_t strip_scratch(int64_t columns);
 int64_t strip_grain(const ms_pool *pool, int64_t n, int64_t items);
 
 /* Weight rows `first` … against n activation rows, x as it is or, for packed encodings, a, times the scale of the whole matrix: → out[n][STRIP or TILE]. Elements past the last weight row are not to be used. */
-void strip_dot(const ms_weight *w, int64_t first, const float *x, activations a, int64_t n, char *scratch, float *out);
+void strip_dot(const ms_weight *w, int64_t first, const float *x, const activations *a, int64_t n, char *scratch, float *out);
 
 /* Matrix i of a stack. */
 static inline ms_weight matrix_of(const ms_stack *stack, int64_t i) {
