@@ -23,7 +23,7 @@ from engine.decode.prompt import Prompt
 from engine.errors import MillstreamError, SettingsError, naming
 from engine.formats import open_index
 from engine.formats.index import TensorIndex
-from engine.info import model_info, with_needs
+from engine.info import model_info, positions, with_needs
 from engine.kernels.ops import Ops, Tensor
 from engine.limit import BEGIN_OR_LEAVE, BEGIN_OR_SHORTEN, SHORTEN, ContextLimit
 from engine.memory.meter import Meter, require_free
@@ -33,7 +33,6 @@ from engine.text import Chat, ChatTemplate, ReplyForm, Tokenizer
 from engine.text.conversation import size
 from engine.text.pictures import PICTURE
 from engine.types import (
-    DEFAULT_CONTEXT,
     Budgets,
     Event,
     Fingerprint,
@@ -74,7 +73,7 @@ class Engine:
         meter: Meter,
         eyes: Eyes | None = None,
     ) -> None:
-        self.info: ModelInfo = with_needs(model_info(index), model, eyes)
+        self.info: ModelInfo = with_needs(model_info(index), model, eyes, budgets.kv)
         """What the file says about itself."""
         self.bytes_read = 0
         """Bytes of weights that have come from disk."""
@@ -120,7 +119,7 @@ class Engine:
         with naming(*files):
             info = model_info(index)
             tokenizer = Tokenizer.from_metadata(index.metadata)
-        context = _context(budgets, info)
+        context = positions(budgets, info)
         eyes = find_eyes(index, None if mmproj is None else Path(mmproj))
         require_free(
             sum(tensor.nbytes for tensor in index.tensors.values()),
@@ -335,14 +334,3 @@ def _native(budgets: Budgets) -> Ops:
     from engine.kernels.native import NativeOps
 
     return NativeOps(threads=budgets.threads)
-
-
-def _context(budgets: Budgets, info: ModelInfo) -> int:
-    """Positions to keep. Raises SettingsError where more are asked for than the model was made for."""
-    if budgets.context is None:
-        return min(info.context_length or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
-    if info.context_length and budgets.context > info.context_length:
-        raise SettingsError(
-            f"context must be at most {info.context_length}, for which {info.name} was made, not {budgets.context}."
-        )
-    return budgets.context

@@ -10,33 +10,50 @@ from pathlib import Path
 
 from engine import models
 from engine.decode.cache import cache_bytes
-from engine.errors import ModelFileError, naming
+from engine.errors import ModelFileError, SettingsError, naming
 from engine.formats import open_index
 from engine.formats.index import TensorIndex
 from engine.memory.outline import outline
 from engine.models.model import Model
-from engine.types import DEFAULT_CONTEXT, ModelInfo
+from engine.types import DEFAULT_CONTEXT, Budgets, ModelInfo
 from engine.vision.eyes import Eyes, find_eyes
 
 
-def describe(path: str | os.PathLike[str], mmproj: str | os.PathLike[str] | None = None) -> ModelInfo:
+def describe(
+    path: str | os.PathLike[str],
+    budgets: Budgets | None = None,
+    *,
+    mmproj: str | os.PathLike[str] | None = None,
+) -> ModelInfo:
     """The model at `path`, in a few milliseconds, or up to a second where a checkpoint's tokenizer is to be translated.
 
-    It sees with the tower of `mmproj`, or with the one that lies beside it and fits. Raises ModelFileError or
-    UnsupportedModelError as `Engine.load`.
+    Its cache is as `budgets` have it. It sees with the tower of `mmproj`, or with the one that lies beside it and fits.
+    Raises ModelFileError, UnsupportedModelError or SettingsError as `Engine.load`.
     """
+    budgets = budgets or Budgets()
     index = open_index(Path(path))
     with naming(Path(path).name, *(part.name for part in index.paths)):
         info = model_info(index)
-        model = outline(index, min(info.context_length or DEFAULT_CONTEXT, DEFAULT_CONTEXT))
-    return with_needs(info, model, find_eyes(index, None if mmproj is None else Path(mmproj)))
+        model = outline(index, positions(budgets, info))
+    return with_needs(info, model, find_eyes(index, None if mmproj is None else Path(mmproj)), budgets.kv)
 
 
-def with_needs(info: ModelInfo, model: Model, eyes: Eyes | None) -> ModelInfo:
-    """The same with what the model needs of memory, and with its eyes."""
+def positions(budgets: Budgets, info: ModelInfo) -> int:
+    """Positions to keep. Raises SettingsError where more are asked for than the model was made for."""
+    if budgets.context is None:
+        return min(info.context_length or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
+    if info.context_length and budgets.context > info.context_length:
+        raise SettingsError(
+            f"context must be at most {info.context_length}, for which {info.name} was made, not {budgets.context}."
+        )
+    return budgets.context
+
+
+def with_needs(info: ModelInfo, model: Model, eyes: Eyes | None, kv: str) -> ModelInfo:
+    """The same with what the model needs of memory, its cache being of the kind `kv`, and with its eyes."""
     if eyes is not None:
         info = replace(info, vision=eyes.name, vision_bytes=eyes.nbytes)
-    return replace(info, context=model.context_length, kv_bytes=cache_bytes(model.caches, model.context_length, "f16"))
+    return replace(info, context=model.context_length, kv_bytes=cache_bytes(model.caches, model.context_length, kv))
 
 
 def model_info(index: TensorIndex) -> ModelInfo:

@@ -200,7 +200,7 @@ class ModelInfo:
     context: int = 0
     """Positions that are kept unless another number is asked for; 0 where only the file was looked at."""
     kv_bytes: int = 0
-    """Memory of an f16 key-value cache for `context` positions."""
+    """Memory of the cache for `context` positions."""
 
 
 @dataclass(frozen=True)

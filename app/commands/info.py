@@ -26,8 +26,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     from engine import describe
 
-    options.budgets(arguments)
-    model = describe(find_model(arguments.model), arguments.mmproj)
+    budgets = options.budgets(arguments)
+    model = describe(find_model(arguments.model), budgets, mmproj=arguments.mmproj)
     if arguments.json:
         write(json.dumps(dataclasses.asdict(model), ensure_ascii=False) + "\n")
         return 0

@@ -233,6 +233,17 @@ def test_a_description_tells_of_the_tower_and_the_memory(folder: Path, model: Pr
     assert info.kv_bytes == 2 * 2 * 2 * 16 * 2 * 256
 
 
+@pytest.mark.parametrize(("kv", "context"), [("f32", 200), ("f16", 64), ("f16", None)])
+def test_a_description_has_the_cache_that_is_then_taken(
+    folder: Path, model: PreTrainedModel, kv: str, context: int | None
+) -> None:
+    budgets = Budgets(threads=1, context=context, kv=kv)
+    info = describe(folder / "tiny.gguf", budgets)
+    with Engine.load(folder / "tiny.gguf", budgets) as made:
+        assert info == made.info
+        assert (info.context, info.kv_bytes) == (made.context_length, made.memory.kv)
+
+
 def test_a_model_without_a_tower_says_so(tmp_path: Path) -> None:
     with (
         Engine.load(write_tiny_chat(tmp_path / "tiny.gguf"), Budgets(threads=1)) as made,
