@@ -62,11 +62,13 @@ class Tool:
 
 @dataclass(frozen=True)
 class Budgets:
-    """What the engine may use. `None` means: chosen by the engine.
+    """What the engine may use. `None` means: chosen by the engine. Nothing here but `kv`, `context` and `max_patches`
+    changes a result.
 
     `context` is the number of positions kept; `kv` the form of the key-value cache, one of `CACHE_KINDS`;
-    `chunk` the number of prompt tokens per prefill call, which never changes the result. `max_patches` caps how finely
-    a picture is looked at, within what the model allows.
+    `chunk` the most prompt tokens per prefill call. `max_patches` caps how finely a picture is looked at, within what
+    the model allows. `ram` and `vram` are bytes for everything that is held for the model: weights, cache, buffers; what
+    does not fit streams from disk, through `io_threads` at once, in blocks of at most `block_rows` rows.
     """
 
     threads: int | None = None
@@ -74,6 +76,66 @@ class Budgets:
     kv: str = "f16"
     chunk: int = 512
     max_patches: int | None = None
+    ram: int | None = None
+    vram: int | None = None
+    io_threads: int | None = None
+    block_rows: int | None = None
+
+
+Tier = Literal["VRAM", "RAM", "disk"]
+
+
+@dataclass(frozen=True)
+class Placed:
+    """So many bytes of a kind of weights ("attention", "experts", …) that are in one tier."""
+
+    what: str
+    tier: Tier
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where a model's weights are to be, what else takes memory, and how fast that makes it. All sizes are bytes.
+
+    Of the `ram` granted, `weights` stay, `experts` is room for experts that were used lately, `arena` for blocks on
+    their way from disk, and the rest is for `kv`, `activations`, `tables` of rotary positions and `vision`; it is at
+    least the sum of these. Beside it the process takes `overhead` for the interpreter, its libraries and the tokenizer.
+    Where `ram` was not named, it is what was free but for `reserve`, which is left to other programs.
+
+    A step of decoding passes over `passed_per_token` of weights and reads `read_per_token` of them from disk. `disk`
+    and `memory` are bytes a second; `tok_s` is the speed to be expected at short context. `None` where nothing was
+    measured.
+    """
+
+    ram: int
+    vram: int
+    overhead: int
+    reserve: int
+    context: int
+    kv_kind: str
+    chunk: int
+    weights: int
+    experts: int
+    arena: int
+    kv: int
+    activations: int
+    tables: int
+    vision: int
+    io_threads: int
+    block_bytes: int
+    block_rows: int | None
+    placed: tuple[Placed, ...]
+    passed_per_token: int
+    read_per_token: int
+    disk: float | None
+    memory: float | None
+    tok_s: float | None
+
+    @property
+    def streams(self) -> bool:
+        """Whether any weight comes from disk while the model runs."""
+        return any(placed.tier == "disk" for placed in self.placed)
 
 
 @dataclass(frozen=True)
@@ -212,10 +274,16 @@ class MemoryUse:
     activations: int
     vision: int = 0
     """A vision tower, from the first picture on, and the pictures of the conversation."""
+    experts: int = 0
+    """Experts that were used lately."""
+    arena: int = 0
+    """Blocks on their way from disk."""
+    tables: int = 0
+    """Rotary positions."""
 
     @property
     def total(self) -> int:
-        return self.weights + self.kv + self.activations + self.vision
+        return self.weights + self.kv + self.activations + self.vision + self.experts + self.arena + self.tables
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from engine.kernels.lending import Lent
 from engine.kernels.state import StateSpec
 
 Activation = Literal["silu", "gelu_tanh", "gelu_erf", "sigmoid", "relu_squared", "swiglu_clamped"]
@@ -39,6 +40,7 @@ class Weight:
     """A weight's bytes as they lie on disk: `data` is uint8 [rows, row_bytes], C-contiguous.
 
     Of a linear, `activations` says how the input is rounded; `scale` multiplies what bias and residual are added to.
+    Where `lent` is given it lends the rows, and `data` is [0, row_bytes].
     """
 
     name: str
@@ -48,6 +50,7 @@ class Weight:
     data: npt.NDArray[np.uint8]
     activations: InputRounding = "blocks"
     scale: float | None = None
+    lent: Lent | None = None
 
 
 Routing = Any
@@ -59,7 +62,8 @@ class Stack:
     """The matrices of a mixture's experts, or of heads: `data` is uint8 [n_experts, rows, row_bytes].
 
     Each expert's bytes are C-contiguous, but those of two experts may lie apart. Of a mixture, `scales`, float32
-    [n_experts] and C-contiguous, multiply what biases are added to.
+    [n_experts] and C-contiguous, multiply what biases are added to. Where `lent` is given it lends the experts or
+    heads, and `data` is [0, rows, row_bytes].
     """
 
     name: str
@@ -69,6 +73,7 @@ class Stack:
     columns: int
     data: npt.NDArray[np.uint8]
     scales: npt.NDArray[np.float32] | None = None
+    lent: Lent | None = None
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import Literal
+from typing import Final, Literal, get_args
 
 import psutil
 
@@ -12,7 +12,8 @@ from engine.errors import BudgetError
 from engine.types import MemoryUse
 from engine.units import human_bytes
 
-Part = Literal["weights", "kv", "activations", "vision"]
+Part = Literal["weights", "kv", "activations", "vision", "experts", "arena", "tables"]
+PARTS: Final[tuple[Part, ...]] = get_args(Part)
 
 
 class Meter:
@@ -20,7 +21,7 @@ class Meter:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._held: dict[Part, int] = {"weights": 0, "kv": 0, "activations": 0, "vision": 0}
+        self._held: dict[Part, int] = dict.fromkeys(PARTS, 0)
 
     def add(self, part: Part, nbytes: int) -> None:
         """`nbytes` more are held in `part`; fewer where it is negative."""
