@@ -67,8 +67,8 @@ class Budgets:
 
     `context` is the number of positions kept; `kv` the form of the key-value cache, one of `CACHE_KINDS`;
     `chunk` the most prompt tokens per prefill call. `max_patches` caps how finely a picture is looked at, within what
-    the model allows. `ram` and `vram` are bytes for everything that is held for the model: weights, cache, buffers; what
-    does not fit streams from disk, through `io_threads` at once, in blocks of at most `block_rows` rows.
+    the model allows. `ram` and `vram` are bytes for all that is held for the model: weights, cache, buffers; what does
+    not fit streams from disk, through `io_threads` at once, in blocks of at most `block_rows` rows.
     """
 
     threads: int | None = None
