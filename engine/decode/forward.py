@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from engine.cancel import Cancel, Cancelled
+from engine.cancel import Cancel
 from engine.decode.cache import KVCache
 from engine.decode.finite import not_finite
 from engine.decode.prompt import Prompt
@@ -54,12 +54,17 @@ class Forward:
 
     def run(self, ops: Ops, tokens: Sequence[int], start: int, cancel: Cancel | None = None) -> Tensor:
         """The pass on `ops`, as it is, with the pictures that begin in it seen anew."""
-        insets = [
+        return self._pass(ops, tokens, start, self._insets(start, len(tokens), cancel))
+
+    def _insets(self, start: int, n: int, cancel: Cancel | None) -> list[Inset]:
+        """The pictures that begin in n rows from `start` on, looked at."""
+        return [
             Inset(placed.start - start, placed.picture.tokens, self._see(placed.picture, cancel))
-            for placed in self._prompt.within(start, start + len(tokens))
+            for placed in self._prompt.within(start, start + n)
         ]
-        layers, tables = self.cache.layers, self._tables
-        return self.model.hidden(ops, tokens, start, layers, tables=tables, insets=insets)
+
+    def _pass(self, ops: Ops, tokens: Sequence[int], start: int, insets: Sequence[Inset]) -> Tensor:
+        return self.model.hidden(ops, tokens, start, self.cache.layers, tables=self._tables, insets=insets)
 
     def _turn(self, prompt: Prompt) -> None:
         """Let rows of pictures, and what follows them, turn by places of their own."""
@@ -73,16 +78,14 @@ class Forward:
             table.cos[:], table.sin[:] = made[turn].cos, made[turn].sin
 
     def _record(self) -> None:
-        self._hidden = self.ops.recorded(
-            lambda tokens, start: self.model.hidden(self.ops, tokens, start, self.cache.layers, tables=self._tables)
-        )
+        self._hidden = self.ops.recorded(lambda tokens, start: self._pass(self.ops, tokens, start, ()))
 
     def advance(self, tokens: Sequence[int], cancel: Cancel | None = None) -> Tensor:
         """Compute the next positions for `tokens`: → hidden [n, hidden_size]. The cache holds them on return.
 
         Raises, with the cache as it was, ContextError where they reach past the model's context or the cache's end, and
-        `Cancelled` where that comes while a picture is looked at. After any other exception the cache holds what it
-        held, or less where the model has recurrent layers.
+        `Cancelled` where that comes while a picture is looked at. After `Cancelled` while weights come from disk, or
+        any other exception, the cache holds what it held, or less where the model has recurrent layers.
         """
         needed, room = len(self.cache) + len(tokens), min(self.model.context_length, self.cache.capacity)
         if needed > room:
@@ -91,12 +94,10 @@ class Forward:
                 "context."
             )
         start = len(self.cache)
-        seen = self._prompt.within(start, start + len(tokens))
+        insets = self._insets(start, len(tokens), cancel)
         try:
-            hidden = self.run(self.ops, tokens, start, cancel) if seen else self._hidden(tokens, start)
+            hidden = self._pass(self.ops, tokens, start, insets) if insets else self._hidden(tokens, start)
             self.cache.extend(tokens)
-        except Cancelled:  # before anything was written
-            raise
         except BaseException:
             self.cache.restore()
             raise

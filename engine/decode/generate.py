@@ -30,11 +30,11 @@ def generate(
 
     `form` is how a reply tells reasoning and calls apart from text. Without one the reply goes on in the middle of the
     prompt's text: all of it is text, and a blank at its start belongs to it. What the cache shares with the prompt is
-    not computed again. `cancel` is heeded before every chunk and every token, and before every layer of a tower that
-    looks at a picture. Whenever an event is out, and after any exception or `close()` of the generator, the cache holds
-    exactly the tokens it claims, so that the next prompt can build on it. The last event is `Finished`, whose reason is
-    "stop" for an end token or a stop string, "length" for `max_tokens`, "context" where the cache is full. A character
-    that any other reason than "stop" cuts in two is left out.
+    not computed again. `cancel` is heeded before every chunk and every token, before every layer of a tower that looks
+    at a picture, and while weights come from disk. Whenever an event is out, and after any exception or `close()` of
+    the generator, the cache holds exactly the tokens it claims, so that the next prompt can build on it. The last event
+    is `Finished`, whose reason is "stop" for an end token or a stop string, "length" for `max_tokens`, "context" where
+    the cache is full. A character that any other reason than "stop" cuts in two is left out.
     """
     cancel = cancel or Cancel()
     cache = forward.cache
@@ -78,9 +78,13 @@ def generate(
             reason = "cancelled"
             break
         started = time.perf_counter()
-        if token is not None:
-            hidden = forward.advance([token])
-        token = sampler.sample(forward.next_logits(hidden), len(cache))
+        try:
+            if token is not None:
+                hidden = forward.advance([token], cancel)
+            token = sampler.sample(forward.next_logits(hidden), len(cache))
+        except Cancelled:
+            reason = "cancelled"
+            break
         sampler.see([token])
         ended = token in tokenizer.eos_ids
         pieces = reader.push("" if ended else stops.push(detokenizer.push(token)))

@@ -3,10 +3,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from engine.cancel import Cancel
+from engine.cancel import Cancel, Cancelled
 from engine.decode.forward import Forward
 from engine.decode.generate import generate
 from engine.decode.prompt import Prompt
@@ -110,6 +111,34 @@ def test_cancel_stops_before_the_next_chunk_or_token(
             cancel.set()
     assert finish_of(events).reason == "cancelled"
     assert len(forward.cache) == computed
+    again = events_of(forward, tokenizer)
+    assert text_of(again) == whole
+    assert finish_of(again).usage.cached_tokens == min(computed, 24)
+
+
+class Interrupted(PlainOps):
+    """Is cancelled in the middle of a pass, as where weights come from disk: at this one of its linear layers."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.left = at
+
+    def linear(self, *arguments: Any, **options: Any) -> Any:
+        self.left -= 1
+        if self.left == 0:
+            raise Cancelled
+        return super().linear(*arguments, **options)
+
+
+@pytest.mark.parametrize("at", [1, 2, 7, 12, 13, 14, 15, 17, 30])
+def test_cancel_stops_in_the_middle_of_a_pass(
+    make_forward: MakeForward, tokenizer: Tokenizer, whole: str, at: int
+) -> None:
+    ops = Interrupted(at)
+    forward = make_forward(ops)
+    assert finish_of(events_of(forward, tokenizer)).reason == "cancelled"
+    assert ops.left == 0
+    computed = len(forward.cache)
     again = events_of(forward, tokenizer)
     assert text_of(again) == whole
     assert finish_of(again).usage.cached_tokens == min(computed, 24)
