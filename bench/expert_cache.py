@@ -1,235 +1,36 @@
 """Which experts of a mixture to keep in memory: policies over traces of routing, as Markdown tables of hit rates.
 
-    python -m bench.expert_cache                                    made-up routing alone
+    python -m bench.expert_cache                                            made-up routing alone
     python -m bench.expert_cache --model MIXTURE.gguf --text PROSE.txt …    and what this model's routers choose
-    python -m bench.expert_cache --cost                             what one find and one admission cost
+    python -m bench.expert_cache --cost                                     what the engine's bookkeeping takes
 
 A rate is the share of the bytes of experts asked for that was in memory, over a whole conversation and, in brackets,
 over its replies alone. Routers of a model with random weights stand in for trained ones: they follow the tokens, but
 nothing has taught them to be even or to specialise. The made-up routing has the skew that was reported of a trained
-Qwen3-30B-A3B (`bench.routing`). Every policy reads an expert that it does not keep, and throws out none that the
-pass under way uses in the same layer.
+Qwen3-30B-A3B, whose choices last from token to token as long as it needs to be so uneven.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from bench.accuracy import PROSE
+from bench.cache_policies import Arc, Asked, Belady, Cache, Faded, Keys, Lfu, Lru, Lru2, Pinned, asked
 from bench.routing import TURNS, Skew, Trace, made_up, recorded, uneven
 from engine import MillstreamError
 from engine.checks import check_count
 from engine.memory.slabs import HALVED_AFTER, WEIGHTS, Slabs
 
-Keys = npt.NDArray[np.int64]
-NEVER = 1 << 40
 TRAINED = Skew(popular=0.8, topical=0.8, lasting=0.6)
 """Near what was reported of a trained model: 57 % of all routings, 85.7 % and 37.5 % (`bench.routing.uneven`)."""
 SHARES = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
-
-
-@dataclass(frozen=True)
-class Asked:
-    """Experts of one layer that one pass uses, as ascending keys `layer · n_experts + expert`.
-
-    `next` is when each is used again, counted in layers passed.
-    """
-
-    number: int
-    when: int
-    layer: int
-    keys: Keys
-    next: Keys
-    decoding: bool
-
-
-def asked(trace: Trace) -> list[Asked]:
-    """What the trace asks for, in order."""
-    layers = trace.ids.shape[1]
-    steps = [
-        (number, layer, np.unique(trace.ids[start:stop, layer]).astype(np.int64), stop - start == 1)
-        for number, (start, stop) in enumerate(trace.passes)
-        for layer in range(layers)
-    ]
-    again = np.full((layers, trace.n_experts), NEVER)
-    found = []
-    for when in reversed(range(len(steps))):
-        number, layer, ids, decoding = steps[when]
-        found.append(Asked(number, when, layer, layer * trace.n_experts + ids, again[layer, ids], decoding))
-        again[layer, ids] = when
-    return found[::-1]
-
-
-class Cache(Protocol):
-    """A policy at work over rooms of equal size."""
-
-    def ask(self, step: Asked) -> int:
-        """How many of them were there."""
-        ...
-
-
-class Scored:
-    """Keeps the experts with the highest scores, which their uses change.
-
-    One that is not there comes in where its score is above the lowest of those that may be thrown out.
-    """
-
-    def __init__(self, rooms: int, keys: Keys) -> None:
-        self.own = keys
-        self.free = rooms
-        size = int(keys.max()) + 1
-        self.score, self.kept = np.zeros(size), np.zeros(size, bool)
-
-    def use(self, step: Asked) -> None:
-        raise NotImplementedError
-
-    def ask(self, step: Asked) -> int:
-        self.use(step)
-        there = self.kept[step.keys]
-        leaving = None
-        for key in step.keys[~there]:
-            if self.free:
-                self.free -= 1
-            else:
-                if leaving is None:
-                    leaving = np.where(self.kept, self.score, np.inf)
-                    leaving[step.keys] = np.inf
-                    leaving = leaving[self.own]
-                place = int(leaving.argmin())
-                if not self.score[key] > leaving[place]:
-                    continue
-                leaving[place] = np.inf
-                self.kept[self.own[place]] = False
-            self.kept[key] = True
-        return int(there.sum())
-
-
-class Lru(Scored):
-    def use(self, step: Asked) -> None:
-        self.score[step.keys] = step.when + 1
-
-
-class Lfu(Scored):
-    """Of those used equally often, the one used last stays."""
-
-    def use(self, step: Asked) -> None:
-        self.score[step.keys] = np.floor(self.score[step.keys]) + 1 + (step.when + 1) / (1 << 24)
-
-
-class Lru2(Scored):
-    """By the last use but one (O'Neil, O'Neil and Weikum, 1993), of all experts, also of those that left."""
-
-    def __init__(self, rooms: int, keys: Keys) -> None:
-        super().__init__(rooms, keys)
-        self.last = np.zeros_like(self.score)
-
-    def use(self, step: Asked) -> None:
-        self.score[step.keys] = self.last[step.keys] + (step.when + 1) / (1 << 24)
-        self.last[step.keys] = step.when + 1
-
-
-class Faded(Scored):
-    """Uses in the last passes: each counts half after so many passes, in counts of different weights."""
-
-    def __init__(self, rooms: int, keys: Keys, halved: Sequence[float], weights: Sequence[float]) -> None:
-        super().__init__(rooms, keys)
-        self.uses = np.zeros((len(halved), len(self.score)))
-        self.halved, self.weights, self.number = np.array(halved)[:, None], np.array(weights), 0
-
-    def use(self, step: Asked) -> None:
-        self.uses *= 0.5 ** ((step.number - self.number) / self.halved)
-        self.number = step.number
-        self.uses[:, step.keys] += 1
-        self.score = self.weights @ self.uses
-
-
-class Pinned(Scored):
-    """Those used most in the first passes, and no others from then on."""
-
-    def __init__(self, rooms: int, keys: Keys, passes: int) -> None:
-        super().__init__(rooms, keys)
-        self.passes = passes
-
-    def use(self, step: Asked) -> None:
-        if step.number < self.passes:
-            self.score[step.keys] += 1
-        else:
-            self.score[step.keys[~self.kept[step.keys]]] = 0
-
-
-class Belady(Scored):
-    """The bound where all experts have one size (Belady, 1966): those stay that are asked for soonest."""
-
-    def use(self, step: Asked) -> None:
-        self.score[step.keys] = -step.next
-
-
-class Arc:
-    """Megiddo and Modha, ARC: a self-tuning, low overhead replacement cache (2003), figure 4."""
-
-    def __init__(self, rooms: int, keys: Keys) -> None:
-        self.c, self.p = rooms, 0.0
-        self.t1: OrderedDict[int, None] = OrderedDict()
-        self.t2: OrderedDict[int, None] = OrderedDict()
-        self.b1: OrderedDict[int, None] = OrderedDict()
-        self.b2: OrderedDict[int, None] = OrderedDict()
-
-    def ask(self, step: Asked) -> int:
-        keys = step.keys.tolist()
-        held = set(keys)
-        found = 0
-        for key in keys:
-            if key in self.t1:
-                del self.t1[key]
-                self.t2[key] = None
-                found += 1
-            elif key in self.t2:
-                self.t2.move_to_end(key)
-                found += 1
-        for key in keys:
-            if key not in self.t1 and key not in self.t2:
-                self.miss(key, held)
-        return found
-
-    def miss(self, key: int, held: set[int]) -> None:
-        full = len(self.t1) + len(self.t2) >= self.c
-        if key in self.b1 or key in self.b2:
-            first = key in self.b1
-            one, two = len(self.b1), len(self.b2)
-            self.p = min(self.c, self.p + max(1, two / one)) if first else max(0, self.p - max(1, one / two))
-            if full and not self.replace(not first, held):
-                return
-            del (self.b1 if first else self.b2)[key]
-            self.t2[key] = None
-            return
-        if full and not self.replace(False, held):
-            return
-        if len(self.t1) + len(self.b1) >= self.c and self.b1:
-            self.b1.popitem(last=False)
-        elif len(self.t1) + len(self.t2) + len(self.b1) + len(self.b2) >= 2 * self.c and self.b2:
-            self.b2.popitem(last=False)
-        self.t1[key] = None
-
-    def replace(self, second: bool, held: set[int]) -> bool:
-        from_first = bool(self.t1) and (len(self.t1) > self.p or (second and len(self.t1) == self.p))
-        pairs = [(self.t1, self.b1), (self.t2, self.b2)]
-        for kept, ghosts in pairs if from_first else pairs[::-1]:
-            victim = next((key for key in kept if key not in held), None)
-            if victim is not None:
-                del kept[victim]
-                ghosts[victim] = None
-                return True
-        return False
 
 
 @dataclass(frozen=True)
@@ -308,9 +109,24 @@ def rates(trace: Trace, steps: Sequence[Asked], policy: Policy | Ours, share: fl
     return float(found.sum() / total.sum()), float(found[1] / total[1])
 
 
-def table(trace: Trace) -> Iterator[str]:
-    """Lines of a Markdown table, a policy each."""
+@dataclass(frozen=True)
+class Row:
+    """A policy's rates for each of `SHARES`."""
+
+    rooms: str
+    policy: str
+    rates: tuple[tuple[float, float], ...]
+
+
+def measure(trace: Trace) -> Iterator[Row]:
     steps = asked(trace)
+    for policy in policies(warm_up=sum(TURNS[0])):
+        figures = tuple(rates(trace, steps, policy, share) for share in SHARES)
+        yield Row("a layer" if policy.by_layer else "all", policy.name, figures)
+
+
+def table(trace: Trace, rows: Sequence[Row]) -> Iterator[str]:
+    """Lines of Markdown."""
     _, layers, k = trace.ids.shape
     busiest, same, other = uneven(trace)
     yield f"\n**{trace.name}**: {layers} layers, {k} of {trace.n_experts} experts, {len(trace.ids)} tokens."
@@ -318,10 +134,21 @@ def table(trace: Trace) -> Iterator[str]:
     yield f"{same:.1%} of theirs and {other:.1%} of another turn's.\n"
     yield "| rooms of | policy | " + " | ".join(f"{share:.0%}" for share in SHARES) + " |"
     yield "|---|---|" + "---|" * len(SHARES)
-    for policy in policies(warm_up=sum(TURNS[0])):
-        figures = (rates(trace, steps, policy, share) for share in SHARES)
-        cells = (f"{100 * whole:.1f} ({100 * replies:.1f})" for whole, replies in figures)
-        yield f"| {'a layer' if policy.by_layer else 'all'} | {policy.name} | " + " | ".join(cells) + " |"
+    for row in rows:
+        cells = (f"{100 * whole:.1f} ({100 * replies:.1f})" for whole, replies in row.rates)
+        yield f"| {row.rooms} | {row.policy} | " + " | ".join(cells) + " |"
+
+
+def summary(tables: Sequence[Sequence[Row]]) -> Iterator[str]:
+    """How far each policy is behind the best of a trace and a size, bound aside, in points of the whole's rate."""
+    wholes = np.array([[[whole for whole, _ in row.rates[1:]] for row in rows] for rows in tables])
+    online = [index for index, row in enumerate(tables[0]) if row.policy != "Belady"]
+    behind = 100 * (wholes[:, online].max(axis=1, keepdims=True) - wholes)
+    yield f"\nPoints behind the best, from {SHARES[1]:.0%} on:\n"
+    yield "| rooms of | policy | mean | worst |\n|---|---|---|---|"
+    for index in online:
+        row = tables[0][index]
+        yield f"| {row.rooms} | {row.policy} | {behind[:, index].mean():.1f} | {behind[:, index].max():.1f} |"
 
 
 def cost() -> str:
@@ -368,9 +195,11 @@ def main() -> None:
             print(cost())
             return
         text = "\n".join(path.read_text("utf-8") for path in arguments.text)
+        tables = []
         for trace in traces(arguments.model, text, arguments.tokens):
-            for line in table(trace):
-                print(line, flush=True)
+            tables.append(list(measure(trace)))
+            print(*table(trace, tables[-1]), sep="\n", flush=True)
+        print(*summary(tables), sep="\n")
     except (MillstreamError, OSError) as error:
         raise SystemExit(f"bench.expert_cache: {error}") from error
 
