@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -45,21 +45,23 @@ class Counts:
 class Slabs:
     """Rooms for experts, of one thread. It says only where bytes lie: the caller fills a room before it is read.
 
-    A pass over a layer names the experts that it uses with `begin`; until the next `begin` of that layer none of them
-    is thrown out, so that what `find` and `admit` gave stays what it is.
+    A pass over a layer names the experts that it uses with `begin`, asks for each with `find`, and for room for those
+    that are not there with `admit`. Until the next `begin` of that layer none of them is thrown out, so that what
+    `find` and `admit` gave stays what it is.
     """
 
-    def __init__(self, nbytes: int, n_experts: int, rooms: Mapping[int, int]) -> None:
+    def __init__(self, nbytes: int, n_experts: int, rooms: Mapping[Any, int]) -> None:
         """Take at most `nbytes` for layers of `n_experts` each; `rooms` are the bytes that one expert needs, by layer.
 
-        Raises BudgetError where the system refuses them.
+        A layer is named by whatever its caller names it by. Raises BudgetError where the system refuses the memory.
         """
-        sizes = {layer: -(-room // PAGE) * PAGE for layer, room in rooms.items()}
+        assert rooms and min(rooms.values()) > 0
+        sizes: dict[Hashable, int] = {layer: -(-room // PAGE) * PAGE for layer, room in rooms.items()}
         numbers = _share_out(nbytes, n_experts, sizes)
         self.nbytes = sum(numbers[layer] * size for layer, size in sizes.items())
         """Bytes of all rooms: what is taken at most, since the system gives a page when it is first written."""
         memory = _pages(self.nbytes)
-        self._shelves: dict[int, _Shelf] = {}
+        self._shelves: dict[Hashable, _Shelf] = {}
         start = 0
         for layer, size in sizes.items():
             stop = start + numbers[layer] * size
@@ -72,11 +74,11 @@ class Slabs:
         """What `find` was asked for so far."""
         return Counts(self._found, self._missed, self._bytes_found)
 
-    def begin(self, layer: int, ids: Sequence[int]) -> None:
+    def begin(self, layer: Hashable, ids: Sequence[int]) -> None:
         """A pass over the layer uses these experts, each named once: their uses count, and they stay."""
         self._shelves[layer].begin(ids)
 
-    def find(self, layer: int, expert: int) -> U8 | None:
+    def find(self, layer: Hashable, expert: int) -> U8 | None:
         """The bytes of an expert that is in memory, as `admit` gave them."""
         held = self._shelves[layer].held.get(expert)
         if held is None:
@@ -86,15 +88,15 @@ class Slabs:
         self._bytes_found += held[1].size
         return held[1]
 
-    def admit(self, layer: int, expert: int, nbytes: int) -> U8 | None:
+    def admit(self, layer: Hashable, expert: int, nbytes: int) -> U8 | None:
         """Room on a page's boundary to read an expert into that was not found: uint8 [nbytes], at most the layer's.
 
         `None` where those that are there and not in use are worth as much.
         """
         return self._shelves[layer].admit(expert, nbytes)
 
-    def drop(self, layer: int, expert: int) -> None:
-        """The expert's room holds nothing of use, and nobody reads into it any more. Without a room nothing is done."""
+    def drop(self, layer: Hashable, expert: int) -> None:
+        """The expert's room holds nothing of use, and nobody reads into it any more. Without one, nothing is done."""
         self._shelves[layer].drop(expert)
 
 
@@ -152,7 +154,7 @@ class _Shelf:
         return self.held.pop(least)[0]
 
 
-def _share_out(nbytes: int, n_experts: int, sizes: Mapping[int, int]) -> dict[int, int]:
+def _share_out(nbytes: int, n_experts: int, sizes: Mapping[Hashable, int]) -> dict[Hashable, int]:
     """The number of rooms of each layer: the same for all, and one more for some as long as one fits."""
     one_each = sum(sizes.values())
     each = min(n_experts, nbytes // one_each)
