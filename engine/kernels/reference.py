@@ -29,7 +29,7 @@ from engine.kernels.ops import (
 )
 from engine.kernels.reference_recurrent import ReferenceState, causal_convolution, delta_rule
 from engine.kernels.state import StateSpec
-from engine.kernels.walking import gathered, gathered_experts, gathered_stack
+from engine.kernels.walking import gathered, gathered_experts
 
 Tensor = torch.Tensor
 FORMATS: Final = MappingProxyType({"f16": torch.float16, "f32": torch.float32})
@@ -232,7 +232,7 @@ class ReferenceOps:
 
     def head_linears(self, x: Tensor, weight: ReferenceStack, *, transposed: bool = False) -> Tensor:
         if weight.weight.lent is not None:
-            weight = self.stack(gathered_stack(weight.weight, weight.weight.lent))
+            weight = self.stack(gathered(weight.weight, weight.weight.lent))
         runs = x.reshape(len(x), len(weight.values), -1)
         return torch.einsum("nha,hab->nhb" if transposed else "nha,hba->nhb", runs, weight.values).reshape(len(x), -1)
 
@@ -268,7 +268,7 @@ class ReferenceOps:
         down_bias: Tensor | None = None,
     ) -> Tensor:
         if any(stack.weight.lent is not None for stack in (gate, up, down)):
-            held = gathered_experts(gate.weight, up.weight, down.weight, routing.ids.unique().tolist())
+            held = gathered_experts(gate.weight, up.weight, down.weight, np.unique(routing.ids.numpy()).tolist())
             gate, up, down = map(self.stack, held)
 
         def part(rows: Tensor, stack: ReferenceStack, bias: Tensor | None, expert: int) -> Tensor:

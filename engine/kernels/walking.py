@@ -13,6 +13,7 @@ from engine.kernels.lending import Lent
 from engine.kernels.ops import Stack, Weight
 
 T = TypeVar("T")
+Kind = TypeVar("Kind", Weight, Stack)
 
 
 @contextmanager
@@ -26,22 +27,14 @@ def walking(windows: Iterator[T]) -> Iterator[Iterator[T]]:
             close()
 
 
-def gathered(weight: Weight, lent: Lent) -> Weight:
-    """The weight with all of its bytes in memory."""
-    data = np.empty((weight.rows, weight.data.shape[-1]), np.uint8)
+def gathered(weight: Kind, lent: Lent) -> Kind:
+    """The weight or stack with all of its bytes in memory."""
+    count = weight.n_experts if isinstance(weight, Stack) else weight.rows
+    data = np.empty((count, *weight.data.shape[1:]), np.uint8)
     with walking(lent.lender.walk([lent])) as windows:
         for window in windows:
             data[window.first : window.first + len(window.data[0])] = window.data[0]
     return replace(weight, data=data, lent=None)
-
-
-def gathered_stack(stack: Stack, lent: Lent) -> Stack:
-    """The stack with all of its bytes in memory."""
-    data = np.empty((stack.n_experts, stack.rows, stack.data.shape[-1]), np.uint8)
-    with walking(lent.lender.walk([lent])) as windows:
-        for window in windows:
-            data[window.first : window.first + len(window.data[0])] = window.data[0]
-    return replace(stack, data=data, lent=None)
 
 
 def gathered_experts(gate: Stack, up: Stack, down: Stack, ids: Sequence[int]) -> tuple[Stack, Stack, Stack]:
@@ -49,10 +42,9 @@ def gathered_experts(gate: Stack, up: Stack, down: Stack, ids: Sequence[int]) ->
     all three are lent."""
     stacks = gate, up, down
     if gate.lent is None or up.lent is None or down.lent is None:
-        gate, up, down = (each if each.lent is None else gathered_stack(each, each.lent) for each in stacks)
+        gate, up, down = (each if each.lent is None else gathered(each, each.lent) for each in stacks)
         return gate, up, down
-    shapes = ((each.n_experts, each.rows, each.data.shape[-1]) for each in stacks)
-    parts = gates, ups, downs = [np.zeros(shape, np.uint8) for shape in shapes]
+    parts = gates, ups, downs = [np.zeros((each.n_experts, *each.data.shape[1:]), np.uint8) for each in stacks]
     with walking(gate.lent.lender.experts(gate.lent, up.lent, down.lent, ids)) as windows:
         for window in windows:
             for into, data in zip((downs,) if window.down else (gates, ups), window.data, strict=True):

@@ -28,7 +28,7 @@ from engine.kernels.plain.normalise import layer_norm, rms_norm, rotary
 from engine.kernels.plain.recurrent import PlainState, causal_convolution, delta_rule
 from engine.kernels.state import StateSpec
 from engine.kernels.ternary import row_scales
-from engine.kernels.walking import gathered, gathered_experts, gathered_stack
+from engine.kernels.walking import gathered, gathered_experts
 from engine.weights.encoding import Units
 
 ACTIVATIONS: Final[Mapping[Activation, Callable[[F32], F32]]] = MappingProxyType(
@@ -159,7 +159,7 @@ class PlainOps:
             return linear_transposed(run, weights.get(matrix.weight.encoding).decode(matrix.weight.data))
 
         if weight.weight.lent is not None:
-            weight = self.stack(gathered_stack(weight.weight, weight.weight.lent))
+            weight = self.stack(gathered(weight.weight, weight.weight.lent))
         runs = np.split(x, weight.weight.n_experts, axis=1)
         parts = [part(run, matrix) for run, matrix in zip(runs, weight.matrices, strict=True)]
         return np.concatenate(parts, axis=1)
