@@ -29,6 +29,7 @@ from engine.kernels.ops import (
 )
 from engine.kernels.reference_recurrent import ReferenceState, causal_convolution, delta_rule
 from engine.kernels.state import StateSpec
+from engine.kernels.walking import gathered, gathered_experts
 
 Tensor = torch.Tensor
 FORMATS: Final = MappingProxyType({"f16": torch.float16, "f32": torch.float32})
@@ -59,7 +60,7 @@ def _round_token(x: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class ReferenceMatrix:
-    """A weight, and its decoded values [rows, columns]."""
+    """A weight, and its decoded values [rows, columns], none of one that is lent."""
 
     weight: Weight
     values: Tensor
@@ -67,7 +68,7 @@ class ReferenceMatrix:
 
 @dataclass(frozen=True)
 class ReferenceStack:
-    """The weights of a mixture's experts, and their decoded values [n_experts, rows, columns]."""
+    """The weights of a mixture's experts, and their decoded values [n_experts, rows, columns], none of lent ones."""
 
     weight: Stack
     values: Tensor
@@ -168,8 +169,15 @@ class ReferenceOps:
         values = weights.get(weight.encoding).decode(weight.data)
         return ReferenceMatrix(weight, torch.tensor(values, dtype=self._dtype))
 
+    def _gathered(self, matrix: ReferenceMatrix) -> ReferenceMatrix:
+        lent = matrix.weight.lent
+        return matrix if lent is None else self.matrix(gathered(matrix.weight, lent))
+
     def stack(self, weight: Stack) -> ReferenceStack:
-        values = np.stack([weights.get(weight.encoding).decode(data) for data in weight.data])
+        decode = weights.get(weight.encoding).decode
+        if weight.lent is not None:
+            return ReferenceStack(weight, torch.empty(0))
+        values = np.stack([decode(data) for data in weight.data])
         if weight.scales is not None:
             values *= weight.scales[:, np.newaxis, np.newaxis]
         return ReferenceStack(weight, torch.tensor(values, dtype=self._dtype))
@@ -186,6 +194,10 @@ class ReferenceOps:
         return forward
 
     def embed(self, table: ReferenceMatrix, tokens: Sequence[int], *, scale: float = 1.0) -> Tensor:
+        weight = table.weight
+        if weight.lent is not None:
+            rows = weights.get(weight.encoding).decode(weight.lent.lender.rows(weight.lent, tokens))
+            return torch.tensor(rows, dtype=self._dtype) * scale
         return table.values[torch.tensor(tokens)] * scale
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float, *, residual: Tensor | None = None) -> Tensor:
@@ -203,6 +215,7 @@ class ReferenceOps:
         residual: Tensor | None = None,
         softcap: float | None = None,
     ) -> Tensor:
+        weight = self._gathered(weight)
         if weight.weight.activations == "token":
             x = _round_token(x)
         y = functional.linear(x, weight.values)
@@ -218,6 +231,8 @@ class ReferenceOps:
         return [self.linear(x, weight) for weight in weights]
 
     def head_linears(self, x: Tensor, weight: ReferenceStack, *, transposed: bool = False) -> Tensor:
+        if weight.weight.lent is not None:
+            weight = self.stack(gathered(weight.weight, weight.weight.lent))
         runs = x.reshape(len(x), len(weight.values), -1)
         return torch.einsum("nha,hab->nhb" if transposed else "nha,hba->nhb", runs, weight.values).reshape(len(x), -1)
 
@@ -252,6 +267,10 @@ class ReferenceOps:
         up_bias: Tensor | None = None,
         down_bias: Tensor | None = None,
     ) -> Tensor:
+        if any(stack.weight.lent is not None for stack in (gate, up, down)):
+            held = gathered_experts(gate.weight, up.weight, down.weight, np.unique(routing.ids.numpy()).tolist())
+            gate, up, down = map(self.stack, held)
+
         def part(rows: Tensor, stack: ReferenceStack, bias: Tensor | None, expert: int) -> Tensor:
             own = None if bias is None else bias.reshape(stack.weight.n_experts, -1)[expert]
             return functional.linear(rows, stack.values[expert], own)

@@ -10,12 +10,14 @@ from engine.kernels.ops import Weight
 from engine.weights.tq import Ternary
 
 
-def row_scales(weight: Weight) -> npt.NDArray[np.float32] | None:
-    """float32 [rows], one scale for each row of ternary codes, where the weight takes a token's int8 activations.
-
-    `None` for weights that do not, for other encodings, and where a row has several scales.
-    """
+def ternary(weight: Weight) -> Ternary | None:
+    """The encoding of ternary codes, where the weight takes a token's int8 activations; `None` for other weights."""
     encoding = weights.get(weight.encoding)
-    if weight.activations != "token" or not isinstance(encoding, Ternary):
-        return None
-    return encoding.row_scales(weight.data)
+    return encoding if weight.activations == "token" and isinstance(encoding, Ternary) else None
+
+
+def row_scales(weight: Weight) -> npt.NDArray[np.float32] | None:
+    """float32 [rows], one scale for each row of `ternary` codes; `None` for other weights, and where a row has several
+    scales."""
+    encoding = ternary(weight)
+    return None if encoding is None else encoding.row_scales(weight.data)

@@ -32,6 +32,8 @@ class Device:
         self._workspace = Workspace()
         self._workspaces = WeakSet([self._workspace])
         self._recording: Recording | None = None
+        self._lends = False
+        """Whether there are weights that are lent, whose windows lie somewhere else each time."""
         self._pool = self._lib.ms_pool_new(threads)
         if not self._pool:
             raise BudgetError(f"The system refused to start {threads} threads; ask for fewer with --threads.")
@@ -51,6 +53,8 @@ class Device:
         return scratch + sum(workspace.nbytes for workspace in self._workspaces)
 
     def recorded(self, forward: Pass) -> Pass:
+        if self._lends:
+            return forward
         programs: dict[int, Program] = {}
 
         def run(tokens: Sequence[int], start: int) -> Tensor:

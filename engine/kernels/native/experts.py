@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from engine.kernels.native.device import Device
-from engine.kernels.native.library import CStack
+from engine.kernels.native.handles import AnyStack, LentStack, NativeRouting
+from engine.kernels.native.lent import Walks
 from engine.kernels.native.pointwise import ACTIVATION_NUMBERS, NativeVector
 from engine.kernels.native.tensors import NativeTensor
-from engine.kernels.ops import Activation, Router, Stack
+from engine.kernels.ops import Activation, Router
 
 
-@dataclass(frozen=True)
-class NativeStack:
-    """The bytes of a mixture's experts, which must stay alive as long as this, and their description for C."""
-
-    weight: Stack
-    c: CStack
-    address: int
-
-
-@dataclass(frozen=True)
-class NativeRouting:
-    """Per token the chosen experts, int32 [n, k] in a buffer of as many float32, and their weights [n, k]."""
-
-    ids: NativeTensor
-    weights: NativeTensor
-
-
-class Experts(Device):
+class Experts(Walks):
     """The part of `NativeOps` for mixtures of experts."""
 
     def route(self, logits: NativeTensor, router: Router, bias: NativeVector | None = None) -> NativeRouting:
@@ -48,9 +29,9 @@ class Experts(Device):
         self,
         x: NativeTensor,
         routing: NativeRouting,
-        gate: NativeStack,
-        up: NativeStack,
-        down: NativeStack,
+        gate: AnyStack,
+        up: AnyStack,
+        down: AnyStack,
         activation: Activation = "silu",
         gate_bias: NativeVector | None = None,
         up_bias: NativeVector | None = None,
@@ -58,6 +39,8 @@ class Experts(Device):
     ) -> NativeTensor:
         for stack, bias in ((gate, gate_bias), (up, up_bias), (down, down_bias)):
             assert bias is None or bias.values.size == stack.weight.n_experts * stack.weight.rows
+        if isinstance(gate, LentStack) or isinstance(up, LentStack) or isinstance(down, LentStack):
+            return self._lent_experts(x, routing, gate, up, down, activation, (gate_bias, up_bias, down_bias))
         out = self._workspace.take(x.n, down.weight.rows)
         self._call(
             "ms_experts",

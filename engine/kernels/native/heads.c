@@ -11,10 +11,10 @@ enum { ROWS = 4, VECTORS = 4 };
 
 typedef struct {
     const float *x;
-    int64_t n, heads, width; /* width: weight rows of a strip */
+    int64_t n, heads, width; /* heads of a row of x; weight rows of a strip */
     const ms_stack *stack;
-    float *runs;     /* [heads][n][columns] */
-    char *quantised; /* [heads][bytes], for packed weights */
+    float *runs;     /* [matrices][n][columns] */
+    char *quantised; /* [matrices][bytes], for packed weights */
     int64_t bytes;
     activation_bytes packing;
     char *scratch; /* per thread: a strip's, then a result [n][width] */
@@ -63,7 +63,7 @@ static int64_t rounded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 /* Matrices the other way round: the rows of a head are decoded, then weighted and summed. */
 typedef struct {
     const float *x;
-    int64_t n;
+    int64_t n, heads;
     const ms_stack *stack;
     float *decoded; /* per thread: [rows][columns] */
     float *out;
@@ -101,7 +101,7 @@ INLINE void sum_rows(const float *x, int64_t stride, int count, const float *wei
 /* Items: heads. */
 static void head_sums(void *data, int64_t first, int64_t last, int thread) {
     const sums_job *job = data;
-    const int64_t rows = job->stack->first.rows, columns = job->stack->first.columns, heads = job->stack->count;
+    const int64_t rows = job->stack->first.rows, columns = job->stack->first.columns, heads = job->heads;
     float *decoded = job->decoded + thread * rows * columns;
     for (int64_t head = first; head < last; head++) {
         const ms_weight w = matrix_of(job->stack, head);
@@ -115,29 +115,35 @@ static void head_sums(void *data, int64_t first, int64_t last, int thread) {
     }
 }
 
-static int run_transposed(ms_pool *pool, const float *x, int64_t n, const ms_stack *stack, float *out) {
-    sums_job job = {.x = x, .n = n, .stack = stack, .out = out};
+static int run_transposed(ms_pool *pool, const float *x, int64_t n, const ms_stack *stack, int64_t heads, float *out) {
+    sums_job job = {.x = x, .n = n, .heads = heads, .stack = stack, .out = out};
     job.decoded = pool_scratch(pool, 1, pool_threads(pool) * stack->first.rows * stack->first.columns * (int64_t)sizeof(float));
     if (!job.decoded) return MS_NO_MEMORY;
     pool_run(pool, head_sums, &job, stack->count, 1);
     return MS_OK;
 }
 
-int ms_head_linears(ms_pool *pool, const float *x, int64_t n, const ms_stack *stack, int64_t transposed, float *out) {
-    if (transposed) return run_transposed(pool, x, n, stack, out);
-    const int64_t columns = stack->first.columns, heads = stack->count;
+static int run_plain(ms_pool *pool, const float *x, int64_t n, const ms_stack *stack, int64_t heads, float *out) {
+    const int64_t columns = stack->first.columns, count = stack->count;
     heads_job job = {.x = x, .n = n, .heads = heads, .width = n < TILE_FROM ? STRIP : TILE, .stack = stack, .out = out};
     job.packing = n < TILE_FROM ? strip_bytes(stack->first.encoding) : NO_BYTES;
     if (stack->first.encoding > MS_BF16) job.bytes = rounded(activations_size(n, columns, job.packing));
-    const int64_t runs_bytes = rounded(heads * n * columns * (int64_t)sizeof(float));
-    job.runs = pool_scratch(pool, 0, runs_bytes + heads * job.bytes);
+    const int64_t runs_bytes = rounded(count * n * columns * (int64_t)sizeof(float));
+    job.runs = pool_scratch(pool, 0, runs_bytes + count * job.bytes);
     job.strip_bytes = strip_scratch(columns);
     job.scratch_bytes = job.strip_bytes + rounded(n * job.width * (int64_t)sizeof(float));
     job.scratch = pool_scratch(pool, 1, pool_threads(pool) * job.scratch_bytes);
     if (!job.runs || !job.scratch) return MS_NO_MEMORY;
     job.quantised = (char *)job.runs + runs_bytes;
-    const int64_t items = heads * strips(&job);
-    pool_run(pool, gather_runs, &job, heads, 1);
+    const int64_t items = count * strips(&job);
+    pool_run(pool, gather_runs, &job, count, 1);
     pool_run(pool, head_strips, &job, items, strip_grain(pool, n, items));
     return MS_OK;
+}
+
+int ms_head_linears(ms_pool *pool, const float *x, int64_t n, const ms_stack *stack, int64_t first, int64_t heads, int64_t transposed,
+                    float *out) {
+    const int64_t rows = stack->first.rows, columns = stack->first.columns;
+    if (transposed) return run_transposed(pool, x + first * rows, n, stack, heads, out + first * columns);
+    return run_plain(pool, x + first * columns, n, stack, heads, out + first * rows);
 }

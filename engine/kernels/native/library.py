@@ -12,7 +12,7 @@ from typing import Any
 
 from engine.errors import SettingsError, UnsupportedModelError
 
-INTERFACE = 7
+INTERFACE = 8
 PREFERENCE = (("avx512", 2), ("avx2", 1), ("neon", 4), ("portable", 0))
 """Libraries from the fastest down, each with the bit of `ms_processor` that it asks for."""
 
@@ -28,6 +28,8 @@ class CWeight(Structure):
         ("encoding", c_int64),
         ("row_scales", c_void_p),
         ("scale", c_float),
+        ("first", c_int64),
+        ("total", c_int64),
     )
 
 
@@ -66,8 +68,8 @@ TYPES = {"p": c_void_p, "i": c_int64, "f": c_float}
 SIGNATURES = {
     "ms_embed": "ppifp",
     "ms_rms_norm": "ppfiiipp",
-    "ms_linear": "piippppppppf",
-    "ms_gated": "piippp",
+    "ms_linear": "piippppppppfi",
+    "ms_gated": "piipppi",
     "ms_rotary": "piiiippiip",
     "ms_attention": "ppppiiififppp",
     "ms_layer_norm": "pppfiip",
@@ -79,9 +81,11 @@ SIGNATURES = {
     "ms_round_tokens": "piip",
     "ms_route": "ppiiiiiiiifpp",
     "ms_experts": "pppiiippppppp",
-    "ms_head_linears": "pipip",
+    "ms_head_linears": "pipiiip",
     "ms_convolve": "piipipiip",
     "ms_delta_rule": "ppppppiiiiiiffp",
+    "ms_expert_gates": "ppiiiippppip",
+    "ms_expert_adds": "pppiiippip",
 }
 """Types of the arguments after the pool, by letter: pointer, integer, float. All of these return a status.
 

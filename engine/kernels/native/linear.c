@@ -35,7 +35,7 @@ typedef struct {
     float *out[3];
     const float *bias, *residual;
     float softcap; /* 0: none */
-    int gated;
+    int gated, again; /* again: the activations are there already */
     ms_activation activation;
     int width;     /* weight rows of a strip */
     int64_t grain; /* strips that a thread takes at once */
@@ -92,7 +92,8 @@ static void soften(float *x, int64_t n, float cap) {
 
 /* Strips first … last-1 of both weights, one weight after the other: each is read in one stream. */
 static void gated_strips(const linear_job *job, int64_t first, int64_t last, char *scratch, float *result) {
-    const int64_t rows = job->weights[0]->rows, n = job->n, width = job->width;
+    const int64_t rows = job->weights[0]->rows, total = job->weights[0]->total, n = job->n, width = job->width;
+    float *out = job->out[0] + job->weights[0]->first;
     float *gate = result, *up = result + job->grain * n * width;
     for (int64_t item = first; item < last; item++) strip(job, job->weights[0], item * width, scratch, gate + (item - first) * n * width);
     for (int64_t item = first; item < last; item++) strip(job, job->weights[1], item * width, scratch, up + (item - first) * n * width);
@@ -101,17 +102,18 @@ static void gated_strips(const linear_job *job, int64_t first, int64_t last, cha
             for (int64_t part = 0; part < width && item * width + part < rows; part += 8) {
                 const int64_t at = ((item - first) * n + i) * width + part, row = item * width + part;
                 const f8 value = f8_gated(job->activation, f8_load(gate + at), f8_load(up + at));
-                store_some(job->out[0] + i * rows + row, rows - row, value);
+                store_some(out + i * total + row, rows - row, value);
             }
 }
 
 static void plain_strip(const linear_job *job, int which, int64_t first, char *scratch, float *result) {
-    const int64_t rows = job->weights[which]->rows, count = rows - first < job->width ? rows - first : job->width;
-    strip(job, job->weights[which], first, scratch, result);
+    const ms_weight *w = job->weights[which];
+    const int64_t count = w->rows - first < job->width ? w->rows - first : job->width, column = w->first + first;
+    strip(job, w, first, scratch, result);
     for (int64_t i = 0; i < job->n; i++) {
-        float *out = job->out[which] + i * rows + first;
-        const float *bias = which == 0 && job->bias ? job->bias + first : NULL;
-        const float *residual = which == 0 && job->residual ? job->residual + i * rows + first : NULL;
+        float *out = job->out[which] + i * w->total + column;
+        const float *bias = which == 0 && job->bias ? job->bias + column : NULL;
+        const float *residual = which == 0 && job->residual ? job->residual + i * w->total + column : NULL;
         for (int64_t r = 0; r < count; r++) {
             float value = result[i * job->width + r];
             if (bias) value += bias[r];
@@ -179,7 +181,7 @@ static int run(ms_pool *pool, linear_job *job) {
         char *memory = pool_scratch(pool, 0, activations_size(n, columns, bytes));
         if (!memory) return MS_NO_MEMORY;
         job->a = activations_in(memory, n, columns, bytes);
-        pool_run(pool, quantise_task, job, n, n < TOKENS ? n : TOKENS);
+        if (!job->again) pool_run(pool, quantise_task, job, n, n < TOKENS ? n : TOKENS);
     }
     job->grain = strip_grain(pool, n, items);
     job->result_bytes = (2 * job->grain * n * job->width * (int64_t)sizeof(float) + 63) / 64 * 64;
@@ -191,14 +193,16 @@ static int run(ms_pool *pool, linear_job *job) {
 }
 
 int ms_linear(ms_pool *pool, const float *x, int64_t n, int64_t count, const ms_weight *w0, const ms_weight *w1, const ms_weight *w2,
-              float *out0, float *out1, float *out2, const float *bias, const float *residual, float softcap) {
+              float *out0, float *out1, float *out2, const float *bias, const float *residual, float softcap,
+              int64_t again) {
     linear_job job = {.x = x, .n = n, .count = count, .weights = {w0, w1, w2}, .out = {out0, out1, out2}, .bias = bias,
-                      .residual = residual, .softcap = softcap};
+                      .residual = residual, .softcap = softcap, .again = again != 0};
     return run(pool, &job);
 }
 
-int ms_gated(ms_pool *pool, const float *x, int64_t n, int64_t activation, const ms_weight *gate, const ms_weight *up, float *out) {
-    linear_job job = {.x = x, .n = n, .count = 2, .weights = {gate, up}, .out = {out}, .gated = 1,
+int ms_gated(ms_pool *pool, const float *x, int64_t n, int64_t activation, const ms_weight *gate, const ms_weight *up, float *out,
+             int64_t again) {
+    linear_job job = {.x = x, .n = n, .count = 2, .weights = {gate, up}, .out = {out}, .gated = 1, .again = again != 0,
                       .activation = (ms_activation)activation};
     return run(pool, &job);
 }

@@ -15,7 +15,7 @@
 #define MS_API __attribute__((visibility("default")))
 #endif
 
-#define MS_INTERFACE 7
+#define MS_INTERFACE 8
 
 typedef struct ms_pool ms_pool;
 
@@ -28,14 +28,17 @@ typedef struct ms_pool ms_pool;
 typedef enum { MS_F32, MS_F16, MS_BF16, MS_PACKED(MS_NAME) MS_ENCODINGS } ms_encoding;
 #undef MS_NAME
 
-/* Packed rows as they lie on disk. `row_scales` [rows] belong to ternary codes whose activations are int8, one scale a token, and are NULL
- * for all other weights; those of one call agree in that. `scale`, 1 for none, multiplies the results. */
+/* Packed rows as they lie on disk: rows first … first + rows - 1 of a matrix that has `total`, all of them where it is in memory. Results
+ * go to these columns of rows as wide as `total`; biases and residuals are those of the whole matrix. `row_scales` [rows] belong to ternary
+ * codes whose activations are int8, one scale a token, and are NULL for all other weights; those of one call agree in that. `scale`, 1 for
+ * none, multiplies the results. */
 typedef struct {
     const uint8_t *data;
     int64_t rows, columns, row_bytes;
     int64_t encoding;
     const float *row_scales;
     float scale;
+    int64_t first, total;
 } ms_weight;
 
 /* One layer's keys and values, [n_kv_heads][chunks of 64 positions] of the layout in cache.h. A chunk of width dim takes 64 * dim elements,
@@ -64,16 +67,17 @@ MS_API int ms_rms_norm(ms_pool *pool, const float *x, const float *weight, float
 /* out[n, columns] = the rows of `table` that `tokens` name, decoded, times `scale`. */
 MS_API int ms_embed(ms_pool *pool, const ms_weight *table, const int32_t *tokens, int64_t n, float scale, float *out);
 
-/* out_i[n, rows_i] = x @ weight_i^T (+ bias) (+ residual), for `count` <= 3 weights of the same columns.
- * `bias` and `residual` may be NULL and belong to the first weight. Where softcap is not 0, out_i = that softcap of all. */
+/* out_i[n, total_i] = x @ weight_i^T (+ bias) (+ residual), for `count` <= 3 weights of the same columns.
+ * `bias` and `residual` may be NULL and belong to the first weight. Where softcap is not 0, out_i = that softcap of all.
+ * `again`: the pool's last call was this one with other rows of the same weights, so that x need not be quantised anew. */
 MS_API int ms_linear(ms_pool *pool, const float *x, int64_t n, int64_t count, const ms_weight *w0, const ms_weight *w1,
                      const ms_weight *w2, float *out0, float *out1, float *out2, const float *bias, const float *residual,
-                     float softcap);
+                     float softcap, int64_t again);
 
-/* out[n, rows] = activation(x @ gate^T) * (x @ up^T), or the clamped SwiGLU of both. */
+/* out[n, total] = activation(x @ gate^T) * (x @ up^T), or the clamped SwiGLU of both; the rows of both are the same ones. `again` as there. */
 typedef enum { MS_SILU, MS_GELU_TANH, MS_GELU_ERF, MS_SIGMOID, MS_RELU_SQUARED, MS_SWIGLU_CLAMPED } ms_activation;
 MS_API int ms_gated(ms_pool *pool, const float *x, int64_t n, int64_t activation, const ms_weight *gate, const ms_weight *up,
-                    float *out);
+                    float *out, int64_t again);
 
 /* x[n, n_heads, head_dim] -> out: pairs turned by rows start ... of the tables cos, sin [context, half]. */
 MS_API int ms_rotary(ms_pool *pool, const float *x, int64_t n, int64_t start, int64_t n_heads, int64_t head_dim, const float *cosines,
@@ -129,9 +133,20 @@ MS_API int ms_experts(ms_pool *pool, const float *x, const int32_t *ids, const f
                       const ms_stack *gate, const ms_stack *up, const ms_stack *down, const float *gate_bias, const float *up_bias,
                       const float *down_bias, float *out);
 
-/* out[n, count * rows]: run h of x[n, count * columns] @ the transpose of matrix h. With `transposed`, whose matrices lie transposed
- * in the file, out[n, count * columns]: run h of x[n, count * rows] @ matrix h. */
-MS_API int ms_head_linears(ms_pool *pool, const float *x, int64_t n, const ms_stack *stack, int64_t transposed, float *out);
+/* The same for one expert after the other, and rows of its matrices. gated[pairs, total] = activation(gate(x)), up(x) of the tokens that
+ * chose `expert`, in their order; biases as for `ms_experts`. `again`: the pool's last call was this one with other rows of the same. */
+MS_API int ms_expert_gates(ms_pool *pool, const float *x, const int32_t *ids, int64_t n, int64_t k, int64_t expert, int64_t activation,
+                           const ms_weight *gate, const ms_weight *up, const float *gate_bias, const float *up_bias, int64_t again,
+                           float *gated);
+
+/* out[n, total] += weight * down(gated) of these tokens. By ascending expert onto zeros it becomes what `ms_experts` gives. */
+MS_API int ms_expert_adds(ms_pool *pool, const float *gated, const int32_t *ids, const float *weights, int64_t n, int64_t k, int64_t expert,
+                          const ms_weight *down, const float *down_bias, int64_t again, float *out);
+
+/* out[n, heads * rows]: run h of x[n, heads * columns] @ the transpose of matrix h. With `transposed`, whose matrices lie transposed
+ * in the file, out[n, heads * columns]: run h of x[n, heads * rows] @ matrix h. The stack holds the matrices from head `first` on. */
+MS_API int ms_head_linears(ms_pool *pool, const float *x, int64_t n, const ms_stack *stack, int64_t first, int64_t heads,
+                           int64_t transposed, float *out);
 
 /* out[n, channels] = activation of the causal depthwise convolution of x by taps [channels][width], the oldest first, width <= 16, over
  * inputs[width - 1, channels], which stand before x and afterwards before what follows it; at start 0 they are taken for zeros. */
@@ -147,7 +162,8 @@ MS_API int ms_delta_rule(ms_pool *pool, const float *x, const float *a, const fl
 /* A recorded call of one of the functions above: its pointers, integers and floats in the order of its arguments. */
 typedef enum {
     MS_EMBED, MS_RMS_NORM, MS_LINEAR, MS_GATED, MS_ROTARY, MS_ATTENTION, MS_LAYER_NORM, MS_ADD, MS_SCALE, MS_ACTIVATE, MS_GATE, MS_SPLICE,
-    MS_ROUND_TOKENS, MS_ROUTE, MS_EXPERTS, MS_HEAD_LINEARS, MS_CONVOLVE, MS_DELTA_RULE
+    MS_ROUND_TOKENS, MS_ROUTE, MS_EXPERTS, MS_HEAD_LINEARS, MS_CONVOLVE, MS_DELTA_RULE, MS_EXPERT_GATES,
+    MS_EXPERT_ADDS
 } ms_function_name;
 typedef struct {
     int64_t function;

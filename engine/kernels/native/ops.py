@@ -15,35 +15,29 @@ from engine.buffers import aligned
 from engine.errors import BudgetError, UnsupportedModelError
 from engine.kernels.kv import positions, row_bytes
 from engine.kernels.native import library
-from engine.kernels.native.experts import Experts, NativeStack
-from engine.kernels.native.library import CCache, CStack, CWeight
-from engine.kernels.native.pointwise import ACTIVATION_NUMBERS, NativeVector, Pointwise
+from engine.kernels.native.experts import Experts
+from engine.kernels.native.handles import (
+    AnyStack,
+    LentMatrix,
+    LentStack,
+    Matrix,
+    NativeMatrix,
+    NativeStack,
+    address,
+    described,
+)
+from engine.kernels.native.library import CCache, CStack
+from engine.kernels.native.pointwise import ACTIVATION_NUMBERS, NativeVector
 from engine.kernels.native.recording import c_tokens
 from engine.kernels.native.recurrent import NativeState, Recurrent
 from engine.kernels.native.tensors import NativeTensor
 from engine.kernels.ops import Activation, AttentionSpec, CacheSpec, LayerCache, LayerSpec, Rotary, Stack, Weight
 from engine.kernels.state import StateSpec
-from engine.kernels.ternary import row_scales
+from engine.kernels.ternary import row_scales, ternary
 
 F32 = npt.NDArray[np.float32]
 CACHE_NUMBERS: Final = MappingProxyType({"f32": 0, "f16": 1, "q8_0": 2})
 """`ms_cache_kind` by name."""
-
-
-@dataclass(frozen=True)
-class NativeMatrix:
-    """A weight's bytes, which must stay alive as long as this, and their description for C; the scales of its rows
-    where its products are those of ternary codes with a token's int8."""
-
-    weight: Weight
-    c: CWeight
-    address: int
-    row_scales: F32 | None
-
-    @property
-    def input(self) -> str:
-        """What it is multiplied with: weights of one call agree in that."""
-        return self.weight.activations if self.row_scales is None else "int8"
 
 
 @dataclass(frozen=True)
@@ -59,11 +53,7 @@ class NativeCache:
     buffers: tuple[npt.NDArray[np.uint8], ...] = field(repr=False)
 
 
-def _address(x: NativeVector | NativeTensor | None) -> int | None:
-    return None if x is None else x.address
-
-
-class NativeOps(Pointwise, Experts, Recurrent):
+class NativeOps(Experts, Recurrent):
     """The CPU. Results follow CONTRACT.md to the bit, whatever the thread count or the instruction set.
 
     Not for use by two threads at once. Raises SettingsError for a thread count or an instruction set that cannot be.
@@ -73,27 +63,34 @@ class NativeOps(Pointwise, Experts, Recurrent):
         super().__init__(threads, isa)
         self._encodings = library.encodings(self._lib)
 
-    def matrix(self, weight: Weight) -> NativeMatrix:
-        c, scales = self._described(weight), row_scales(weight)
-        c.row_scales = None if scales is None else scales.ctypes.data
-        c.scale = 1.0 if weight.scale is None else weight.scale
+    def matrix(self, weight: Weight) -> Matrix:
+        number = self._number(weight)
+        if weight.lent is not None:
+            self._lends = True
+            return LentMatrix(weight, weight.lent, number, ternary(weight))
+        scales = row_scales(weight)
+        c = described(weight.data, weight.columns, number, weight.scale, 0, weight.rows, scales)
         return NativeMatrix(weight, c, ctypes.addressof(c), scales)
 
-    def stack(self, weight: Stack) -> NativeStack:
+    def stack(self, weight: Stack) -> AnyStack:
+        number = self._number(weight)
+        if weight.lent is not None:
+            self._lends = True
+            return LentStack(weight, weight.lent, number)
         scales = None if weight.scales is None else weight.scales.ctypes.data
-        c = CStack(self._described(weight), weight.n_experts, weight.data.strides[0], scales)
+        first = described(weight.data[0], weight.columns, number, None, 0, weight.rows)
+        c = CStack(first, weight.n_experts, weight.data.strides[0], scales)
         return NativeStack(weight, c, ctypes.addressof(c))
 
-    def _described(self, weight: Weight | Stack) -> CWeight:
-        """The matrix, or the first of the stack."""
+    def _number(self, weight: Weight | Stack) -> int:
+        """Of its encoding."""
         number = self._encodings.get(weight.encoding)
         if number is None:
             raise UnsupportedModelError(
                 f"The weight {weight.name} is in {weight.encoding}, for which the CPU engine has no kernel yet; "
                 f"it has: {', '.join(self._encodings)}."
             )
-        data = weight.data
-        return CWeight(data.ctypes.data, weight.rows, weight.columns, data.strides[-2], number, None, 1.0)
+        return number
 
     def vector(self, values: F32) -> NativeVector:
         values = np.ascontiguousarray(values, np.float32)
@@ -116,7 +113,9 @@ class NativeOps(Pointwise, Experts, Recurrent):
         nbytes = sum(room.nbytes for room in rooms)
         return NativeCache(spec, capacity, kind, nbytes, c, ctypes.addressof(c), tuple(rooms))
 
-    def embed(self, table: NativeMatrix, tokens: Sequence[int], *, scale: float = 1.0) -> NativeTensor:
+    def embed(self, table: Matrix, tokens: Sequence[int], *, scale: float = 1.0) -> NativeTensor:
+        if isinstance(table, LentMatrix):
+            return self._lent_embed(table, tokens, scale)
         out = self._workspace.take(len(tokens), table.weight.columns)
         ids = c_tokens(tokens)
         self._call("ms_embed", table.address, ctypes.addressof(ids), len(tokens), scale, out.address)
@@ -128,69 +127,84 @@ class NativeOps(Pointwise, Experts, Recurrent):
         out = self._workspace.take(x.n, x.width)
         self._call(
             "ms_rms_norm",
-            *(x.address, weight.address, eps, x.n, x.width, weight.values.size, _address(residual), out.address),
+            *(x.address, weight.address, eps, x.n, x.width, weight.values.size, address(residual), out.address),
         )
         return out
 
     def linear(
         self,
         x: NativeTensor,
-        weight: NativeMatrix,
+        weight: Matrix,
         *,
         bias: NativeVector | None = None,
         residual: NativeTensor | None = None,
         softcap: float | None = None,
     ) -> NativeTensor:
+        if isinstance(weight, LentMatrix):
+            return self._lent_linear(x, weight, bias, residual, softcap)
         out = self._workspace.take(x.n, weight.weight.rows)
         x = self._input(x, weight)
         self._call(
             "ms_linear",
             *(x.address, x.n, 1, weight.address, None, None, out.address, None, None),
-            *(_address(bias), _address(residual), softcap or 0.0),
+            *(address(bias), address(residual), softcap or 0.0, False),
         )
         return out
 
-    def linears(self, x: NativeTensor, weights: Sequence[NativeMatrix]) -> list[NativeTensor]:
-        if len({weight.input for weight in weights}) > 1:
+    def linears(self, x: NativeTensor, weights: Sequence[Matrix]) -> list[NativeTensor]:
+        resident = [weight for weight in weights if isinstance(weight, NativeMatrix)]
+        if len(resident) < len(weights) or len({weight.input for weight in resident}) > 1:
             return [self.linear(x, weight) for weight in weights]
-        x = self._input(x, weights[0])
+        x = self._input(x, resident[0])
         outs: list[NativeTensor] = []
-        for first in range(0, len(weights), 3):
-            some = weights[first : first + 3]
+        for first in range(0, len(resident), 3):
+            some = resident[first : first + 3]
             made = [self._workspace.take(x.n, weight.weight.rows) for weight in some]
             spare = (None,) * (3 - len(some))
             self._call(
                 "ms_linear",
                 *(x.address, x.n, len(some), *(weight.address for weight in some), *spare),
-                *(*(out.address for out in made), *spare, None, None, 0.0),
+                *(*(out.address for out in made), *spare, None, None, 0.0, False),
             )
             outs += made
         return outs
 
     def gated(
-        self, x: NativeTensor, gate: NativeMatrix, up: NativeMatrix, activation: Activation = "silu"
+        self,
+        x: NativeTensor,
+        gate: Matrix,
+        up: Matrix,
+        activation: Activation = "silu",
     ) -> NativeTensor:
+        if isinstance(gate, LentMatrix) or isinstance(up, LentMatrix):
+            return self._lent_gated(x, gate, up, activation) or self._gated_apart(x, gate, up, activation)
         if gate.input != up.input:
-            return self.gate(self.linear(x, gate), self.linear(x, up), activation)
+            return self._gated_apart(x, gate, up, activation)
         x = self._input(x, gate)
         out = self._workspace.take(x.n, gate.weight.rows)
-        self._call("ms_gated", x.address, x.n, ACTIVATION_NUMBERS[activation], gate.address, up.address, out.address)
+        number = ACTIVATION_NUMBERS[activation]
+        self._call("ms_gated", x.address, x.n, number, gate.address, up.address, out.address, False)
         return out
 
-    def _input(self, x: NativeTensor, weight: NativeMatrix) -> NativeTensor:
-        """x as a weight that rounds tokens is to have it, where C does not see to that itself."""
-        if weight.input != "token":
-            return x
-        out = self._workspace.take(x.n, x.width)
-        self._call("ms_round_tokens", x.address, x.n, x.width, out.address)
-        return out
+    def _gated_apart(
+        self,
+        x: NativeTensor,
+        gate: Matrix,
+        up: Matrix,
+        activation: Activation,
+    ) -> NativeTensor:
+        return self.gate(self.linear(x, gate), self.linear(x, up), activation)
 
-    def head_linears(self, x: NativeTensor, weight: NativeStack, *, transposed: bool = False) -> NativeTensor:
+    def head_linears(self, x: NativeTensor, weight: AnyStack, *, transposed: bool = False) -> NativeTensor:
         stack = weight.weight
         wide, made = (stack.rows, stack.columns) if transposed else (stack.columns, stack.rows)
         assert x.width == stack.n_experts * wide and stack.scales is None
         out = self._workspace.take(x.n, stack.n_experts * made)
-        self._call("ms_head_linears", x.address, x.n, weight.address, transposed, out.address)
+        if isinstance(weight, LentStack):
+            self._lent_heads(x, weight, transposed, out)
+            return out
+        heads = stack.n_experts
+        self._call("ms_head_linears", x.address, x.n, weight.address, 0, heads, transposed, out.address)
         return out
 
     def rotary(self, x: NativeTensor, n_heads: int, table: Rotary, start: int) -> NativeTensor:
@@ -223,8 +237,8 @@ class NativeOps(Pointwise, Experts, Recurrent):
         out = self._workspace.take(q.n, spec.n_heads * cache.spec.value_dim)
         self._call(
             "ms_attention",
-            *(q.address, _address(k), _address(v), cache.address, q.n, start, spec.n_heads),
-            *(spec.scale, spec.window or 0, spec.softcap or 0.0, _address(sinks)),
+            *(q.address, address(k), address(v), cache.address, q.n, start, spec.n_heads),
+            *(spec.scale, spec.window or 0, spec.softcap or 0.0, address(sinks)),
             *(None if ends is None else ctypes.addressof(ends), out.address),
         )
         return out

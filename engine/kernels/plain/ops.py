@@ -28,6 +28,7 @@ from engine.kernels.plain.normalise import layer_norm, rms_norm, rotary
 from engine.kernels.plain.recurrent import PlainState, causal_convolution, delta_rule
 from engine.kernels.state import StateSpec
 from engine.kernels.ternary import row_scales
+from engine.kernels.walking import gathered, gathered_experts
 from engine.weights.encoding import Units
 
 ACTIVATIONS: Final[Mapping[Activation, Callable[[F32], F32]]] = MappingProxyType(
@@ -52,7 +53,7 @@ def gated(gate: F32, up: F32, activation: Activation) -> F32:
 @dataclass(frozen=True)
 class PlainMatrix:
     """A weight, its contract view for packed encodings, its float rows for the others; the scales of its rows where
-    its products are those of ternary codes with a token's int8."""
+    its products are those of ternary codes with a token's int8. Of one that is lent, neither."""
 
     weight: Weight
     units: Units | None
@@ -62,7 +63,7 @@ class PlainMatrix:
 
 @dataclass(frozen=True)
 class PlainStack:
-    """The weights of a mixture's experts, and a matrix for each."""
+    """The weights of a mixture's experts, and a matrix for each unless they are lent."""
 
     weight: Stack
     matrices: tuple[PlainMatrix, ...]
@@ -77,17 +78,26 @@ class PlainOps:
 
     def matrix(self, weight: Weight) -> PlainMatrix:
         encoding = weights.get(weight.encoding)
+        if weight.lent is not None:
+            return PlainMatrix(weight, None, None)
         if weights.is_packed(encoding):
             return PlainMatrix(weight, encoding.units(weight.data), None, row_scales(weight))
         return PlainMatrix(weight, None, encoding.decode(weight.data))
 
     def stack(self, weight: Stack) -> PlainStack:
+        if weight.lent is not None:
+            weights.get(weight.encoding)
+            return PlainStack(weight, ())
         scales = [None] * weight.n_experts if weight.scales is None else weight.scales.tolist()
         each = (
             Weight(weight.name, weight.encoding, weight.rows, weight.columns, data, scale=scale)
             for data, scale in zip(weight.data, scales, strict=True)
         )
         return PlainStack(weight, tuple(map(self.matrix, each)))
+
+    def _gathered(self, matrix: PlainMatrix) -> PlainMatrix:
+        lent = matrix.weight.lent
+        return matrix if lent is None else self.matrix(gathered(matrix.weight, lent))
 
     def vector(self, values: F32) -> F32:
         return np.ascontiguousarray(values, np.float32)
@@ -100,7 +110,9 @@ class PlainOps:
 
     @np.errstate(all="ignore")
     def embed(self, table: PlainMatrix, tokens: Sequence[int], *, scale: float = 1.0) -> F32:
-        return weights.get(table.weight.encoding).decode(table.weight.data[np.asarray(tokens)]) * np.float32(scale)
+        weight = table.weight
+        rows = weight.data[np.asarray(tokens)] if weight.lent is None else weight.lent.lender.rows(weight.lent, tokens)
+        return weights.get(weight.encoding).decode(rows) * np.float32(scale)
 
     @np.errstate(all="ignore")
     def rms_norm(self, x: F32, weight: F32, eps: float, *, residual: F32 | None = None) -> F32:
@@ -117,7 +129,7 @@ class PlainOps:
         residual: F32 | None = None,
         softcap: float | None = None,
     ) -> F32:
-        out = self._products(x, weight)
+        out = self._products(x, self._gathered(weight))
         if weight.weight.scale is not None:
             out = out * np.float32(weight.weight.scale)
         if bias is not None:
@@ -146,6 +158,8 @@ class PlainOps:
                 return self.linear(run, matrix)
             return linear_transposed(run, weights.get(matrix.weight.encoding).decode(matrix.weight.data))
 
+        if weight.weight.lent is not None:
+            weight = self.stack(gathered(weight.weight, weight.weight.lent))
         runs = np.split(x, weight.weight.n_experts, axis=1)
         parts = [part(run, matrix) for run, matrix in zip(runs, weight.matrices, strict=True)]
         return np.concatenate(parts, axis=1)
@@ -168,6 +182,10 @@ class PlainOps:
         up_bias: F32 | None = None,
         down_bias: F32 | None = None,
     ) -> F32:
+        if any(stack.weight.lent is not None for stack in (gate, up, down)):
+            held = gathered_experts(gate.weight, up.weight, down.weight, np.unique(routing.ids).tolist())
+            gate, up, down = map(self.stack, held)
+
         def one(number: int, rows: F32) -> F32:
             def part(x: F32, stack: PlainStack, bias: F32 | None) -> F32:
                 own = None if bias is None else bias.reshape(stack.weight.n_experts, -1)[number]

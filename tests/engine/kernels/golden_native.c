@@ -45,11 +45,11 @@ static int linear(ms_pool *pool, const test_case *c, float *out) {
     const int64_t n = c->ints[0], rows = c->ints[1], columns = c->ints[2];
     const int token = c->kind == TOKEN;
     const float *x = c->arrays[0], *expected = c->arrays[token ? 3 : 2];
-    const ms_weight w = {c->arrays[1], rows, columns, c->bytes[1] / rows, c->ints[3], token ? c->arrays[2] : NULL, 1.0f};
-    ms_linear(pool, x, n, 1, &w, NULL, NULL, out, NULL, NULL, NULL, NULL, 0.0f);
+    const ms_weight w = {c->arrays[1], rows, columns, c->bytes[1] / rows, c->ints[3], token ? c->arrays[2] : NULL, 1.0f, 0, rows};
+    ms_linear(pool, x, n, 1, &w, NULL, NULL, out, NULL, NULL, NULL, NULL, 0.0f, 0);
     int ok = same(out, expected, n * rows);
     for (int64_t i = 0; i < n; i++) {
-        ms_linear(pool, x + i * columns, 1, 1, &w, NULL, NULL, out, NULL, NULL, NULL, NULL, 0.0f);
+        ms_linear(pool, x + i * columns, 1, 1, &w, NULL, NULL, out, NULL, NULL, NULL, NULL, 0.0f, 0);
         ok &= same(out, expected + i * rows, rows);
     }
     return ok;
