@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 
 class Cancelled(Exception):
@@ -17,10 +19,17 @@ class Cancel:
 
     def __init__(self) -> None:
         self._event = threading.Event()
+        self._callbacks: list[Callable[[], None]] = []
+        # A signal's handler may set the flag in the midst of what its own thread does here.
+        self._lock = threading.RLock()
 
     def set(self) -> None:
         """Ask the work to stop at its next look."""
         self._event.set()
+        with self._lock:
+            callbacks = list(self._callbacks)
+        for callback in callbacks:
+            callback()
 
     def is_set(self) -> bool:
         return self._event.is_set()
@@ -29,3 +38,17 @@ class Cancel:
         """Raise `Cancelled` where the flag is set."""
         if self._event.is_set():
             raise Cancelled
+
+    @contextmanager
+    def on_set(self, callback: Callable[[], None]) -> Iterator[None]:
+        """Within it, `callback` is called when the flag is set, by the thread that sets it; at once where it is set
+        already. It may be called once more just after."""
+        with self._lock:
+            self._callbacks.append(callback)
+        try:
+            if self.is_set():
+                callback()
+            yield
+        finally:
+            with self._lock:
+                self._callbacks.remove(callback)

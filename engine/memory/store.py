@@ -17,6 +17,7 @@ from engine.formats.index import Span, TensorIndex, TensorInfo
 from engine.kernels.ops import Handle, InputRounding, Ops, Stack, Weight
 from engine.memory.meter import Meter
 from engine.memory.reader import ModelFile
+from engine.memory.rows import put_in_order
 from engine.types import LoadProgress
 from engine.units import human_bytes
 
@@ -230,26 +231,11 @@ class WeightStore:
                 self._cancel.check()
             piece = into[start : start + most]
             file.read(piece, span.offset + start, info.name)
-            if info.split_heads:
-                _join_heads(piece, info)
-            if info.column_runs:
-                _order_columns(piece, info)
+            if info.split_heads or info.column_runs:
+                put_in_order(piece, info)
             self.bytes_read += piece.size
             if self._progress is not None:
                 self._progress(LoadProgress("Reading weights", self.bytes_read, self.total))
-
-
-def _join_heads(piece: npt.NDArray[np.uint8], info: TensorInfo) -> None:
-    """Bring the rows of whole heads, as they lie on disk, into their order (`TensorInfo.split_heads`), in place."""
-    pairs = info.shape[0] // info.split_heads // 2
-    halves = piece.reshape(piece.size // info.unit_bytes, 2, pairs, -1)
-    piece[:] = halves.swapaxes(1, 2).reshape(-1)
-
-
-def _order_columns(piece: npt.NDArray[np.uint8], info: TensorInfo) -> None:
-    """Bring the elements of whole rows, as they lie on disk, into their order (`TensorInfo.column_runs`), in place."""
-    rows = piece.reshape(piece.size // info.unit_bytes, info.shape[1], -1)
-    rows[:] = np.concatenate([rows[:, start:stop] for start, stop in info.column_runs], axis=1)
 
 
 def _changed(values: npt.NDArray[np.float32], info: TensorInfo) -> npt.NDArray[np.float32]:

@@ -1,0 +1,256 @@
+"""What is read at once: units of weights that are walked together, and where their bytes come to lie."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from engine.buffers import U8
+from engine.memory.arena import Lease, whole_pages
+from engine.memory.raw_file import PAGE
+from engine.memory.reader import ModelFile, Pending, ReadPool
+from engine.memory.rows import Run, rows_together
+
+
+def most_room(nbytes: int) -> int:
+    """The most room that `nbytes` which follow each other in a file can need, wherever they lie: whole pages."""
+    return whole_pages(nbytes) + PAGE
+
+
+@dataclass(slots=True)
+class _Extent:
+    """Bytes `low … high - 1` of a file, whole pages, at `place`. Those before `read_from` are there already, those from
+    `needed` on may be missing."""
+
+    file: ModelFile
+    low: int
+    read_from: int
+    high: int
+    needed: int
+    place: int
+    tensor: str
+
+
+class Layout:
+    """Which pages of which files lie where in one piece of memory. Pages are only read once, and those that follow each
+    other in a file are read together."""
+
+    __slots__ = ("_extents", "nbytes")
+
+    def __init__(self) -> None:
+        self._extents: list[_Extent] = []
+        self.nbytes = 0
+
+    def add(self, file: ModelFile, offset: int, nbytes: int, tensor: str, carried: bool = False) -> tuple[int, bool]:
+        """Where these bytes come to lie, behind all that was added before: their place, and whether the page that they
+        begin in must be `carried` there."""
+        low, needed = offset // PAGE * PAGE, offset + nbytes
+        high = whole_pages(needed)
+        last = self._extents[-1] if self._extents else None
+        if last is not None and last.file is file and last.low <= low <= last.high:
+            place = last.place + offset - last.low
+            last.needed = max(last.needed, needed)
+            if high > last.high:
+                self.nbytes += high - last.high
+                last.high = high
+            return place, False
+        place = self.nbytes
+        self._extents.append(_Extent(file, low, low + PAGE if carried else low, high, needed, place, tensor))
+        self.nbytes += high - low
+        return place + offset - low, carried
+
+    def read(self, pool: ReadPool, memory: U8, most: int, *, urgent: bool = False) -> list[Pending]:
+        """Begin to read into memory, uint8 [nbytes] on a page's boundary, at most about `most` bytes at once."""
+        view, reads = memory.data, []
+        for extent in self._extents:
+            length = extent.high - extent.read_from
+            if length <= 0:
+                continue
+            size = whole_pages(-(-length // max(round(length / most), 1)))
+            for start in range(extent.read_from, extent.high, size):
+                stop = min(start + size, extent.high)
+                at = extent.place + start - extent.low
+                least = min(stop, extent.needed) - start
+                into = view[at : at + stop - start]
+                reads.append(pool.submit(extent.file, start, into, extent.tensor, least, urgent=urgent))
+        return reads
+
+
+class Block:
+    """Units `first … stop - 1` of runs that are walked together.
+
+    It is planned and begun where there is room for it; when it is its turn, it takes over what it shares with the block
+    before it, and is finished when its reads are done.
+    """
+
+    __slots__ = (
+        "_before",
+        "_carries",
+        "_layout",
+        "_moves",
+        "_places",
+        "_with_before",
+        "expert",
+        "finished",
+        "first",
+        "lease",
+        "memory",
+        "reads",
+        "room",
+        "runs",
+        "stop",
+    )
+
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        first: int,
+        stop: int,
+        *,
+        before: Block | None = None,
+        expert: int = 0,
+        room: U8 | None = None,
+        finished: bool = False,
+    ) -> None:
+        """`before` lends its last page where this one begins in it. `room` is memory of its own, on a page's boundary,
+        which holds its bytes already where it is `finished`."""
+        self.runs, self.first, self.stop = runs, first, stop
+        self.expert, self.room, self.finished = expert, room, finished
+        self.memory: U8 | None = room
+        self.lease: Lease | None = None
+        self.reads: list[Pending] = []
+        self._before = before
+        self._layout: Layout | None = None
+        self._with_before = False
+        self._places: list[int] = []
+        self._moves: list[tuple[int, int, int]] = []
+        self._carries: list[tuple[int, int]] = []
+
+    def plan(self) -> Layout:
+        """What has to be read, into how much room."""
+        with_before = self._before is not None and self._before.lease is not None
+        if self._layout is None or self._with_before != with_before:
+            self._with_before = with_before
+            self._layout = self._planned(self._before if with_before else None)
+        return self._layout
+
+    def _planned(self, before: Block | None) -> Layout:
+        layout = Layout()
+        self._places, self._moves, self._carries = [], [], []
+        for index, run in enumerate(self.runs):
+            if self.stop <= len(run.held):
+                self._places.append(0)
+                continue
+            segments = run.segments(self.first, self.stop)
+            source = None if before is None else before._end_of(index, segments)
+            for number, (file, offset, nbytes) in enumerate(segments):
+                place, carried = layout.add(file, offset, nbytes, run.of.info.name, source is not None)
+                if carried and source is not None:
+                    self._carries.append((place, source))
+                if number == 0:
+                    self._places.append(place)
+                    target = place + nbytes
+                else:
+                    if target != place:
+                        self._moves.append((target, place, nbytes))
+                    target += nbytes
+        return layout
+
+    def _end_of(self, index: int, segments: list[tuple[ModelFile, int, int]]) -> int | None:
+        """Where in this block's memory the first byte of these segments of a run would lie, in the page that they begin
+        in; `None` where that is not there."""
+        run = self.runs[index]
+        own = run.segments(self.first, self.stop) if self.stop > len(run.held) else []
+        if len(own) != 1 or len(segments) != 1:
+            return None
+        (file, offset, nbytes), (next_file, next_offset, _) = own[0], segments[0]
+        if file is not next_file or offset + nbytes != next_offset or not next_offset % PAGE:
+            return None
+        return self._places[index] + nbytes
+
+    def take_over(self) -> None:
+        """Copy what is shared with the block before, which must be finished and still have its memory."""
+        if self._carries:
+            assert self.memory is not None and self._before is not None and self._before.memory is not None
+            for place, source in self._carries:
+                place, source = place // PAGE * PAGE, source // PAGE * PAGE
+                self.memory[place : place + PAGE] = self._before.memory[source : source + PAGE]
+        self._before = None
+
+    def finish(self) -> None:
+        """Bring what was read into its order."""
+        if self.finished:
+            return
+        if self.memory is not None:
+            for target, place, nbytes in self._moves:
+                self.memory[target : target + nbytes] = self.memory[place : place + nbytes]
+        ordered = set()
+        for index, run in enumerate(self.runs):
+            if self.stop > len(run.held) and self._places[index] not in ordered:
+                ordered.add(self._places[index])  # the same weight twice has its bytes in one place
+                run.put_in_order(self._bytes(index))
+        self.finished = True
+
+    @property
+    def data(self) -> tuple[U8, ...]:
+        """Of each run uint8 [stop - first, …]."""
+        return tuple(
+            run.held[self.first : self.stop]
+            if self.stop <= len(run.held)
+            else self._bytes(index).reshape(-1, *run.shape)
+            for index, run in enumerate(self.runs)
+        )
+
+    @property
+    def nbytes(self) -> int:
+        return sum(run.unit for run in self.runs) * (self.stop - self.first)
+
+    def _bytes(self, index: int) -> U8:
+        assert self.memory is not None
+        place = self._places[index]
+        return self.memory[place : place + self.runs[index].unit * (self.stop - self.first)]
+
+
+def windows(
+    runs: Sequence[Run], block_bytes: int, block_rows: int | None, room: int, *, expert: int = 0
+) -> Iterator[Block]:
+    """All units of the runs, which have the same number of them, in blocks.
+
+    A block has at most `block_bytes` and `block_rows`, and needs no more than `room`, as far as units can be parted;
+    their rows are multiples of 16 where that is possible. Units that all runs hold are blocks without a read.
+    """
+    count = runs[0].count
+    bounds = sorted({0, count, *(min(len(run.held), count) for run in runs)})
+    before: Block | None = None
+    for low, high in pairwise(bounds):
+        loose = [run for run in runs if len(run.held) < high]
+        if not loose:
+            yield Block(runs, low, high, expert=expert)
+            continue
+        together = rows_together(runs)
+        size = _units(loose, high - low, block_bytes, block_rows, room, together)
+        first = low
+        while first < high:
+            block = Block(runs, first, min(first + size, high), before=before, expert=expert)
+            while any(run.scattered for run in loose) and block.plan().nbytes > room and block.stop - first > together:
+                half = max((block.stop - first) // 2 // together, 1) * together
+                block = Block(runs, first, first + half, before=before, expert=expert)
+            yield block
+            before, first = block, block.stop
+
+
+def _units(runs: Sequence[Run], count: int, block_bytes: int, block_rows: int | None, room: int, together: int) -> int:
+    """Units a block: about equal blocks, so that none is too small for the disk."""
+    unit = sum(run.unit for run in runs)
+    most = min(block_bytes, room - 2 * PAGE * len(runs)) // unit
+    if block_rows is not None:
+        rows = 1 if len(runs[0].shape) == 1 else runs[0].shape[0]
+        most = min(most, block_rows // rows)
+    step = together
+    if len(runs[0].shape) == 1 and most >= (sixteen := math.lcm(together, 16)):
+        step = sixteen
+    most = max(most // step * step, step)
+    blocks = -(-count // most)
+    return -(-count // (blocks * step)) * step
