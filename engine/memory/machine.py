@@ -15,8 +15,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -85,7 +85,7 @@ def real_memory() -> int:
 
 def kept_drive(file: Path, measurements: Path | None) -> Drive | None:
     """The figures that are kept for the drive of a model's file, if there are any."""
-    return _kept(measurements).get(_device(file))
+    return _kept(measurements).drives.get(_device(file))
 
 
 def drive_of(file: Path, measurements: Path | None = None, *, remeasure: bool = False) -> Drive:
@@ -95,13 +95,32 @@ def drive_of(file: Path, measurements: Path | None = None, *, remeasure: bool = 
     model's file cannot be read.
     """
     device = _device(file)
-    if not remeasure and (known := _kept(measurements).get(device)) is not None:
+    if not remeasure and (known := _kept(measurements).drives.get(device)) is not None:
         return known
     drive = measure_drive(file)
-    if measurements is not None:
-        with contextlib.suppress(OSError):
-            _keep(measurements, _kept(measurements) | {device: drive})
+    _keep(measurements, lambda figures: figures.drives.update({device: drive}))
     return drive
+
+
+def kept_memory(threads: int, measurements: Path | None) -> float | None:
+    """The bytes a second that are kept for so many threads, if there are any."""
+    return _kept(measurements).memory.get(threads)
+
+
+def memory_of(threads: int, measurements: Path | None = None, *, remeasure: bool = False) -> float | None:
+    """Bytes a second that so many threads read from memory together at most (`engine.memory.floors`), measured where
+    none are kept; `None` where that cannot be. Takes memory of its own meanwhile."""
+    if not remeasure and (known := kept_memory(threads, measurements)) is not None:
+        return known
+    from engine.kernels.native import NativeOps
+    from engine.memory.floors import measure_floors
+
+    with contextlib.closing(NativeOps(threads)) as ops:
+        floors = measure_floors(ops)
+    bandwidth = None if floors is None else floors.read_bandwidth
+    if bandwidth is not None:
+        _keep(measurements, lambda figures: figures.memory.update({threads: bandwidth}))
+    return bandwidth
 
 
 def measure_drive(file: Path, seconds: float = SECONDS) -> Drive:
@@ -229,51 +248,64 @@ def _device(file: Path) -> str:
         raise ModelFileError(f"Cannot open {file}: {error.strerror or error}.") from error
 
 
-def _kept(measurements: Path | None) -> dict[str, Drive]:
-    """What can be understood of a file of figures, by device."""
+@dataclass(frozen=True)
+class _Figures:
+    """What a file of figures holds: drives by device, memory by threads."""
+
+    drives: dict[str, Drive] = field(default_factory=dict)
+    memory: dict[int, float] = field(default_factory=dict)
+
+
+def _kept(measurements: Path | None) -> _Figures:
+    """What can be understood of a file of figures; nothing of a damaged one."""
     if measurements is None:
-        return {}
+        return _Figures()
     try:
         content = json.loads(measurements.read_text("utf-8"))
         if content["version"] != VERSION:
-            return {}
-        return {str(device): _drive(figures) for device, figures in content["drives"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return {}
+            return _Figures()
+        return _Figures(
+            {str(device): _drive(figures) for device, figures in content["drives"].items()},
+            {int(threads): _rate(bandwidth) for threads, bandwidth in content["memory"].items()},
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        return _Figures()
+
+
+def _rate(bandwidth: float) -> float:
+    """Raises ValueError for one that nothing has."""
+    if not 0 < float(bandwidth) < 1e15:
+        raise ValueError("nothing is as fast as that")
+    return float(bandwidth)
 
 
 def _drive(figures: Mapping[str, float]) -> Drive:
     """Raises ValueError or KeyError for figures that cannot be."""
-    bandwidth, latency = float(figures["bandwidth"]), float(figures["latency"])
+    bandwidth, latency = _rate(figures["bandwidth"]), float(figures["latency"])
     threads, block = int(figures["threads"]), int(figures["block_bytes"])
-    if not (0 < bandwidth < 1e15 and 0 < latency < 1e3 and 1 <= threads <= THREADS[-1]):
+    if not (0 < latency < 1e3 and 1 <= threads <= THREADS[-1]):
         raise ValueError("no drive has such figures")
     if not (ALIGNED <= block <= BLOCKS[-1] and block % ALIGNED == 0):
         raise ValueError("no drive is read in such blocks")
     return Drive(bandwidth, latency, threads, block)
 
 
-def _keep(measurements: Path, drives: Mapping[str, Drive]) -> None:
-    """Write the figures whole or not at all."""
-    measurements.parent.mkdir(parents=True, exist_ok=True)
-    content = {"version": VERSION, "drives": {device: asdict(drive) for device, drive in drives.items()}}
-    descriptor, name = tempfile.mkstemp(dir=measurements.parent, prefix=measurements.name)
-    try:
-        with open(descriptor, "w", encoding="utf-8") as file:
-            json.dump(content, file)
-        os.replace(name, measurements)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
-
-
-def memory_bandwidth(threads: int | None = None) -> float | None:
-    """Bytes a second that all threads together read from memory at most (`engine.memory.floors`), `None` where that is
-    not to be measured. Takes memory of its own meanwhile."""
-    from engine.kernels.native import NativeOps
-    from engine.memory.floors import measure_floors
-
-    with contextlib.closing(NativeOps(threads)) as ops:
-        floors = measure_floors(ops)
-    return None if floors is None else floors.read_bandwidth
+def _keep(measurements: Path | None, change: Callable[[_Figures], None]) -> None:
+    """Write the figures with a change, whole or not at all; not where the disk refuses."""
+    if measurements is None:
+        return
+    figures = _kept(measurements)
+    change(figures)
+    drives = {device: asdict(drive) for device, drive in figures.drives.items()}
+    content = {"version": VERSION, "drives": drives, "memory": figures.memory}
+    with contextlib.suppress(OSError):
+        measurements.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=measurements.parent, prefix=measurements.name)
+        try:
+            with open(descriptor, "w", encoding="utf-8") as file:
+                json.dump(content, file)
+            os.replace(name, measurements)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
