@@ -18,7 +18,7 @@ model has a vision tower: the mmproj file beside it.
 
 An engine holds one conversation and runs one reply at a time, in the thread that iterates over it. The next `chat` of
 the same conversation computes only what was added, because the longest prefix that both prompts share stays cached.
-`describe` tells what a file holds without loading it.
+`describe` tells what a file holds without loading it, and `plan` where its weights would be and how fast it would run.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from engine.decode.measure import Measurement
     from engine.engine import Engine
     from engine.info import describe
+    from engine.planning import plan
 
 __all__ = [
     "BudgetError",
@@ -108,6 +109,7 @@ __all__ = [
     "Usage",
     "describe",
     "human_bytes",
+    "plan",
 ]
 
 
@@ -125,4 +127,8 @@ def __getattr__(name: str) -> object:
         from engine.info import describe
 
         return describe
+    if name == "plan":
+        from engine.planning import plan
+
+        return plan
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,10 +12,11 @@ import math
 import struct
 import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import psutil
 
+from engine.cgroups import cpu_quota, text
 from engine.checks import MAX_THREADS
 
 ROOT = Path("/")
@@ -33,7 +34,7 @@ def default_threads() -> int:
     allowed = _allowed()
     cores, most = None, None
     if sys.platform == "linux":
-        cores, most = linux_cores(ROOT, allowed), cgroup_quota(ROOT)
+        cores, most = linux_cores(ROOT, allowed), cpu_quota(ROOT)
     elif sys.platform == "darwin":
         cores = _macos_cores()
     elif sys.platform == "win32":
@@ -55,28 +56,6 @@ def linux_cores(root: Path, allowed: Iterable[int]) -> int | None:
     cpus = set(allowed)
     cores = {_siblings(devices / f"system/cpu/cpu{cpu}/topology") for cpu in (cpus & performance) or cpus}
     return len(cores - {None}) or None
-
-
-def cgroup_quota(root: Path) -> float | None:
-    """Processors' worth of time that the control groups of this process grant it, by `root`; `None` for no limit.
-
-    Version 2 writes "quota period" or "max period" into cpu.max, version 1 a file for each, a quota of -1 for no limit.
-    A group's own limit and those of all above it hold.
-    """
-    limits: list[float] = []
-    for line in (_text(root / "proc/self/cgroup") or "").splitlines():
-        number, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        mounts: tuple[str, ...] = ()
-        files: tuple[str, ...] = ()
-        if number == "0" and not controllers:
-            mounts, files = ("",), ("cpu.max",)
-        elif "cpu" in controllers.split(","):
-            mounts, files = ("cpu", controllers), ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-        for mount in mounts:
-            for group in _upwards(root / "sys/fs/cgroup" / mount, path):
-                limits += _quota(" ".join(_text(group / file) or "" for file in files))
-    return min(limits, default=None)
 
 
 def windows_cores(information: bytes, allowed: Iterable[int]) -> int:
@@ -114,57 +93,33 @@ def _siblings(topology: Path) -> str | None:
 
     Core numbers would not do: on Arm they begin again in every cluster.
     """
-    return _text(topology / "core_cpus_list") or _text(topology / "thread_siblings_list")
+    return text(topology / "core_cpus_list") or text(topology / "thread_siblings_list")
 
 
 def _intel_performance(devices: Path) -> set[int]:
     """The performance cores' processors, which hybrid Intel processors list as a counter of their own."""
-    return set(_numbers(_text(devices / "cpu_core/cpus") or ""))
+    return set(_numbers(text(devices / "cpu_core/cpus") or ""))
 
 
 def _arm_performance(devices: Path) -> set[int]:
     """All processors but those of the lowest capacity, where that is well below the highest; otherwise none."""
     capacities: dict[int, int] = {}
     for file in devices.glob("system/cpu/cpu[0-9]*/cpu_capacity"):
-        text = _text(file) or ""
-        if text.isascii() and text.isdigit():
-            capacities[int(file.parent.name[3:])] = int(text)
+        capacity = text(file) or ""
+        if capacity.isascii() and capacity.isdigit():
+            capacities[int(file.parent.name[3:])] = int(capacity)
     lowest, highest = (pick(capacities.values(), default=0) for pick in (min, max))
     if lowest >= EFFICIENT * highest:
         return set()
     return {cpu for cpu, capacity in capacities.items() if capacity > lowest}
 
 
-def _numbers(text: str) -> Iterator[int]:
+def _numbers(listed: str) -> Iterator[int]:
     """The numbers of a list such as "0-5,8"."""
-    for part in text.split(","):
+    for part in listed.split(","):
         first, _, last = part.partition("-")
         if first.isdecimal() and (last or first).isdecimal():
             yield from range(int(first), min(int(last or first), int(first) + 4096) + 1)
-
-
-def _upwards(mount: Path, path: str) -> Iterator[Path]:
-    """The group at `path` and those above it. In a container the path may be one that is not to be seen from inside."""
-    parts = PurePosixPath(path.lstrip("/")).parts
-    if ".." in parts:
-        parts = ()
-    for depth in range(len(parts), -1, -1):
-        yield mount.joinpath(*parts[:depth])
-
-
-def _quota(text: str) -> list[float]:
-    """Of "quota period", the processors' worth; nothing where there is no limit or no such file."""
-    quota, _, period = text.strip().partition(" ")
-    if quota.isdecimal() and period.isdecimal() and int(period) > 0:
-        return [int(quota) / int(period)]
-    return []
-
-
-def _text(file: Path) -> str | None:
-    try:
-        return file.read_text("ascii", errors="replace").strip()
-    except OSError:
-        return None
 
 
 def _macos_cores() -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,20 +13,10 @@ from engine.formats.index import TensorIndex
 from engine.kernels.ops import Tensor
 from engine.memory.floors import measure_floors
 from engine.memory.meter import peak_memory
-from engine.models.config import MAX_EXPERTS
-from engine.models.metadata import Metadata
+from engine.memory.step import step_of_file
 
 SHORT = 4
 """Tokens of context from which decoding at short context starts."""
-
-TABLE, HEAD = "token_embd.weight", "output.weight"
-"""The input table, which is the head as well where the file has no other."""
-
-LAYER_TABLE = "per_layer_token_embd.weight"
-"""The table of what every layer gets of a token by itself, in families that have one: a row is read a token."""
-
-EXPERTS = "_exps.weight"
-"""How the names of tensors end that hold a matrix of every expert of a mixture: a token passes those chosen for it."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +25,8 @@ class Measurement:
 
     `decode_short_tok_s` starts at 4 tokens of context, `decode_long_tok_s` after the whole prompt.
     `peak_memory_bytes` is the most real memory the process has held; `bytes_read` came from disk since the load
-    began; `bytes_per_token` of weights are passed over by one step, of a mixture's experts those of one token. To these
+    began; `bytes_per_token` of weights are passed over by one step: of a table one row, of a mixture's experts those of
+    one token. To these
     the two `decode_…_bytes_per_token` add the keys and values that the mean step of the run reads: those of every
     position before its own, in every layer, as if no layer had a window; those that several layers read count once; and
     the states of recurrent layers.
@@ -82,9 +72,10 @@ def measure(
     peak = peak_memory()  # the floors take memory of their own
     floors = measure_floors(forward.ops)
     bandwidth, multiply_adds = (floors.read_bandwidth, floors.multiply_adds) if floors else (None, None)
-    weights = weight_bytes_per_token(index)
+    step = step_of_file(index)
+    weights = sum(step.passed.values())
     short, long = (weights + _cache_bytes(forward, start, tokens) for start in (min(SHORT, len(prompt)), len(prompt)))
-    work = multiply_adds_per_token(index, len(prompt))
+    work = step.multiply_adds(len(prompt))
     return Measurement(
         threads=forward.ops.threads,
         prefill_tok_s=rates.prefill,
@@ -118,38 +109,6 @@ def measure_rates(forward: Forward, prompt: Sequence[int], tokens: int, *, chunk
     decode_long = _decode(forward, prompt[-1], tokens)
     _prefill(forward, prompt[:SHORT], chunk)
     return Rates(prefill, decode_short=_decode(forward, prompt[-1], tokens), decode_long=decode_long)
-
-
-def weight_bytes_per_token(index: TensorIndex) -> int:
-    """Bytes of weights that one step reads: all of them, but one row of a table that is not the head as well, and the
-    experts that are chosen."""
-    total = sum(_passed(index, name, tensor.nbytes) for name, tensor in index.tensors.items())
-    for name in (TABLE, LAYER_TABLE) if HEAD in index.tensors else (LAYER_TABLE,):
-        if table := index.tensors.get(name):
-            total -= table.nbytes - table.nbytes // table.shape[0]
-    return total
-
-
-def multiply_adds_per_token(index: TensorIndex, tokens: int) -> int:
-    """Multiply-adds of one token in the model's matrices, where `tokens` of a prefill share the head's one row."""
-    matrices = {
-        name: _passed(index, name, math.prod(info.shape))
-        for name, info in index.tensors.items()
-        if len(info.shape) > 1 and name.endswith(".weight")
-    }
-    table = matrices.pop(TABLE, 0)
-    matrices.pop(LAYER_TABLE, None)
-    head = matrices.pop(HEAD, table)
-    return sum(matrices.values()) + head // tokens
-
-
-def _passed(index: TensorIndex, name: str, amount: int) -> int:
-    """The share of a tensor's bytes or elements that one token passes."""
-    if not name.endswith(EXPERTS):
-        return amount
-    keys = Metadata(index.metadata).under(str(index.metadata.get("general.architecture", "")))
-    count = keys.integer("expert_count", high=MAX_EXPERTS)
-    return amount * keys.integer("expert_used_count", high=count) // count
 
 
 def _cache_bytes(forward: Forward, start: int, steps: int) -> int:

@@ -9,6 +9,7 @@ from typing import Final, Literal, get_args
 import psutil
 
 from engine.errors import BudgetError
+from engine.memory.machine import free_memory
 from engine.types import MemoryUse
 from engine.units import human_bytes
 
@@ -17,21 +18,42 @@ PARTS: Final[tuple[Part, ...]] = get_args(Part)
 
 
 class Meter:
-    """Bytes held, by part. Whoever allocates adds, whoever frees takes away; any thread may read."""
+    """Bytes held, by part. Whoever allocates adds, whoever frees takes away; any thread may read.
 
-    def __init__(self) -> None:
+    With a `limit`, all parts together never come to more than so many bytes: what would pass it is refused with
+    BudgetError and not counted. So whoever allocates adds beforehand. Activations alone are counted when they are held
+    already, and never refused.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = limit
         self._lock = threading.Lock()
         self._held: dict[Part, int] = dict.fromkeys(PARTS, 0)
 
     def add(self, part: Part, nbytes: int) -> None:
-        """`nbytes` more are held in `part`; fewer where it is negative."""
+        """`nbytes` more are held in `part`; fewer where it is negative. Raises BudgetError beyond the limit."""
         with self._lock:
-            self._held[part] += nbytes
+            self._put(part, self._held[part] + nbytes)
 
     def set(self, part: Part, nbytes: int) -> None:
-        """`nbytes` are held in `part`, by the count of whoever holds them."""
+        """`nbytes` are held in `part`, by the count of whoever holds them. Raises BudgetError beyond the limit."""
         with self._lock:
-            self._held[part] = nbytes
+            self._put(part, nbytes)
+
+    def room(self) -> int | None:
+        """Bytes that are left of the limit; `None` where there is none."""
+        with self._lock:
+            return None if self.limit is None else max(self.limit - sum(self._held.values()), 0)
+
+    def _put(self, part: Part, nbytes: int) -> None:
+        more = nbytes - self._held[part]
+        total = sum(self._held.values()) + more
+        if self.limit is not None and total > self.limit and more > 0 and part != "activations":
+            raise BudgetError(
+                f"{human_bytes(more)} more of memory would come to {human_bytes(total)}, but {human_bytes(self.limit)} "
+                "is granted: grant more with --ram, or choose a shorter context."
+            )
+        self._held[part] = nbytes
 
     def use(self) -> MemoryUse:
         with self._lock:
@@ -39,11 +61,12 @@ class Meter:
 
 
 def require_free(needed: int, what: str, remedy: str) -> None:
-    """Raise BudgetError where `needed` bytes are more than the system has to give away without swapping.
+    """Raise BudgetError where `needed` bytes are more than the system, or a container, has to give away without
+    swapping.
 
     The sentence reads "`what` needs X of memory, but Y is free: `remedy`."
     """
-    free = psutil.virtual_memory().available
+    free = free_memory()
     if needed > free:
         raise BudgetError(f"{what} needs {human_bytes(needed)} of memory, but {human_bytes(free)} is free: {remedy}.")
 

@@ -2,35 +2,60 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import closing
-from typing import cast
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from engine import models
-from engine.formats.index import TensorIndex
-from engine.kernels.ops import Handle, InputRounding, Ops
+from engine.formats.index import TensorIndex, TensorInfo
+from engine.kernels.ops import InputRounding
 from engine.memory.meter import Meter
+from engine.memory.paper import PaperOps, PaperVector, PaperWeight
 from engine.memory.store import WeightStore
 from engine.models.model import Model
 
 
+@dataclass(frozen=True)
+class Outline:
+    """A model without weights, the tensors that it was made of, and those of them that it uses as matrices or stacks,
+    not as numbers."""
+
+    model: Model
+    used: frozenset[str]
+    matrices: frozenset[str]
+
+
 def outline(index: TensorIndex, context: int) -> Model:
-    """The model of a file, whose weights are all there and fit together, but cannot be run.
+    """The model of a file, whose weights are all there and fit together, but can be run by a `PaperOps` alone.
 
     Raises as `models.build`.
     """
+    return whole_outline(index, context).model
+
+
+def whole_outline(index: TensorIndex, context: int) -> Outline:
+    """The same with its tensors."""
     with closing(_Outline(index)) as store:
-        return models.build(index.metadata, store, context=context)
+        model = models.build(index.metadata, store, context=context)
+    return Outline(model, frozenset(store.used), frozenset(store.matrices))
 
 
 class _Outline(WeightStore):
     """Checks every tensor that a model asks for as `WeightStore` does, and reads none but short vectors."""
 
     def __init__(self, index: TensorIndex) -> None:
-        super().__init__(index, cast(Ops, None), Meter())  # no handle is made, so nothing runs
+        super().__init__(index, PaperOps(1), Meter())
+        self.used: set[str] = set()
+        self.matrices: set[str] = set()
+
+    def _info(self, name: str, shape: tuple[int, ...]) -> TensorInfo:
+        info = super()._info(name, shape)
+        self.used.add(name)
+        return info
 
     def parts(
         self,
@@ -40,13 +65,18 @@ class _Outline(WeightStore):
         *,
         activations: InputRounding = "blocks",
         scale: float | None = None,
-    ) -> list[Handle]:
-        self._info(name, (sum(rows), columns))
-        return [None] * len(rows)
+    ) -> list[PaperWeight]:
+        encoding = self._info(name, (sum(rows), columns)).encoding
+        self.matrices.add(name)
+        return [
+            PaperWeight(name, encoding, count, columns, sum(rows[:at]), activations=activations)
+            for at, count in enumerate(rows)
+        ]
 
-    def vector(self, name: str, *shape: int) -> Handle:
-        if name not in self._index.vectors:
-            self._info(name, shape)
+    def vector(self, name: str, *shape: int) -> PaperVector:
+        if name in self._index.vectors:
+            return PaperVector("", math.prod(shape) * 4)
+        return PaperVector(name, self._info(name, shape).nbytes)
 
     def experts(
         self,
@@ -56,12 +86,10 @@ class _Outline(WeightStore):
         columns: int,
         *,
         scales: npt.NDArray[np.float32] | None = None,
-    ) -> list[Handle]:
-        self._stack_info(name, n_experts, sum(rows), columns)
-        return [None] * len(rows)
-
-    def made(self, values: npt.NDArray[np.float32]) -> Handle:
-        return None
+    ) -> list[PaperWeight]:
+        encoding = self._stack_info(name, n_experts, sum(rows), columns).encoding
+        self.matrices.add(name)
+        return [PaperWeight(name, encoding, count, columns, sum(rows[:at]), n_experts) for at, count in enumerate(rows)]
 
     def _place(self, nbytes: int) -> npt.NDArray[np.uint8]:
         return np.empty(nbytes, np.uint8)

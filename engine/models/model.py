@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -99,6 +99,11 @@ class Model(Protocol):
     """Of a row of a picture's features."""
     turns: tuple[Turn, ...]
     """Those that pictures have places of their own in; none for most models."""
+
+    @property
+    def tables(self) -> Mapping[Any, Rotary]:
+        """Its rotary positions, of `context_length` each."""
+        ...
 
     def hidden(
         self,

@@ -10,8 +10,9 @@ import psutil
 import pytest
 
 from engine import cores
+from engine.cgroups import cpu_quota
 from engine.checks import MAX_THREADS
-from engine.cores import cgroup_quota, default_threads, linux_cores, windows_cores
+from engine.cores import default_threads, linux_cores, windows_cores
 
 
 class Machine:
@@ -142,7 +143,7 @@ def test_the_time_that_a_control_group_grants(machine: Machine, case: str) -> No
     files, quota = QUOTAS[case]
     for path, text in files.items():
         machine.write(path, text)
-    assert cgroup_quota(machine.root) == quota
+    assert cpu_quota(machine.root) == quota
 
 
 def records(*each: tuple[int, int, int]) -> bytes:

@@ -16,6 +16,11 @@ EXACT = 16
 """Rows up to which a buffer has room for just so many; above, for the next power of two."""
 
 
+def room_bytes(n: int, width: int) -> int:
+    """Bytes of the buffer that a tensor [n, width] lies in."""
+    return (n if n <= EXACT else 1 << (n - 1).bit_length()) * width * 4
+
+
 def no_memory() -> BudgetError:
     return BudgetError(
         "There was no memory left for this step: use a smaller chunk, a shorter context or a smaller picture."
@@ -35,7 +40,7 @@ class Workspace:
 
     def take(self, n: int, width: int) -> NativeTensor:
         """Room for float32 [n, width], uninitialised. Raises BudgetError where there is none."""
-        size = (n if n <= EXACT else 1 << (n - 1).bit_length()) * width * 4
+        size = room_bytes(n, width)
         free = self._free.setdefault(size, [])
         if free:
             return NativeTensor(free.pop(), n, width, free)

@@ -1,0 +1,307 @@
+"""How a model fits into the memory that is granted: what stays, what comes from disk, and how fast that makes it."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from engine.checks import check_budgets
+from engine.cores import default_threads
+from engine.decode.cache import position_bytes
+from engine.decode.measure import SHORT
+from engine.decode.states import state_bytes
+from engine.errors import BudgetError, naming
+from engine.formats import open_index
+from engine.formats.index import TensorIndex
+from engine.info import model_info, positions
+from engine.kernels.kv import holds
+from engine.kernels.ops import CacheSpec
+from engine.memory.machine import (
+    ALIGNED,
+    BLOCK,
+    Drive,
+    drive_of,
+    free_memory,
+    kept_memory,
+    memory_of,
+    real_memory,
+    total_memory,
+)
+from engine.memory.needs import Needs
+from engine.memory.planner import KINDS, Costs, Item, Placement, Tiers, place, placement_of, read_per_token
+from engine.types import Budgets, ModelInfo, Placed, Plan, Tier
+from engine.units import human_bytes
+from engine.vision.eyes import Eyes, find_eyes
+
+GIB: Final = 1 << 30
+SHORTEST: Final = 1024
+"""Positions below which a context that nobody asked for is not cut."""
+SMALLEST_CHUNK: Final = 16
+"""Rows below which chunks are only cut where nothing else helps: each one reads all weights that stream."""
+SHARE: Final = 8
+"""Activations of a chunk, and the arena, each take at most one part in so many of the memory."""
+SERIAL: Final = 0.1
+"""Share of the shorter of two kinds of work done at once that the longer one does not hide."""
+TOKENIZER_ENTRY: Final = 640
+"""Bytes of a tokenizer for each token, measured over 49 k (591) and rounded up."""
+ALLOWANCE: Final = 24 << 20
+"""Bytes for what a process takes beside: stacks and heaps of threads, a chat template, fragments; measured under 8 MB.
+"""
+USUAL: Final = Drive(bandwidth=5e8, latency=1e-4, threads=4, block_bytes=BLOCK)
+"""What a drive is taken for that was not measured."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What there is to plan with. `drive` and `memory` are asked only where the plan depends on them; `None` where
+    nothing was measured. `overhead` is what the process takes beside the model; `pending` of it is not taken yet."""
+
+    total: int
+    free: int
+    threads: int
+    overhead: int
+    pending: int
+    drive: Callable[[], Drive | None]
+    memory: Callable[[], float | None]
+
+    @property
+    def reserve(self) -> int:
+        """Bytes that are left to other programs where no memory is named: a tenth of all, but 1 GiB at least; where the
+        machine has little, a quarter of all or half of what is free."""
+        return min(max(GIB, self.total // 10), self.total // 4, self.free // 2)
+
+
+def plan(
+    path: str | os.PathLike[str],
+    budgets: Budgets | None = None,
+    *,
+    mmproj: str | os.PathLike[str] | None = None,
+    measurements: Path | None = None,
+    remeasure: bool = False,
+) -> Plan:
+    """How the model at `path` would be placed within `budgets`, without loading it.
+
+    The drive, where the model would stream, and the memory are measured, in up to three seconds; their figures are kept
+    in the file `measurements` and measured anew where `remeasure` says so. Raises as `Engine.load`, BudgetError where
+    the memory is too little.
+    """
+    budgets = budgets or Budgets()
+    check_budgets(budgets)
+    index = open_index(Path(path))
+    with naming(Path(path).name, *(part.name for part in index.paths)):
+        info = model_info(index)
+        eyes = find_eyes(index, None if mmproj is None else Path(mmproj))
+        machine = this_machine(index, info, budgets, measurements, remeasure=remeasure)
+        return make_plan(index, info, budgets, eyes, machine)[0]
+
+
+def this_machine(
+    index: TensorIndex,
+    info: ModelInfo,
+    budgets: Budgets,
+    measurements: Path | None = None,
+    *,
+    remeasure: bool = False,
+    loading: bool = False,
+) -> Machine:
+    """The machine as it is now. While `loading`, the model's tokenizer is in memory already, and memory's bandwidth,
+    whose measurement takes memory itself, is not measured."""
+    threads = budgets.threads or default_threads()
+    pending = ALLOWANCE + (0 if loading else info.vocabulary * TOKENIZER_ENTRY)
+
+    def memory() -> float | None:
+        return kept_memory(threads, measurements) if loading else memory_of(threads, measurements, remeasure=remeasure)
+
+    return Machine(
+        total=total_memory(),
+        free=free_memory(),
+        threads=threads,
+        overhead=real_memory() + pending,
+        pending=pending,
+        drive=lambda: drive_of(index.paths[0], measurements, remeasure=remeasure),
+        memory=memory,
+    )
+
+
+def make_plan(
+    index: TensorIndex, info: ModelInfo, budgets: Budgets, eyes: Eyes | None, machine: Machine
+) -> tuple[Plan, Placement]:
+    """The plan, and what loading goes by.
+
+    Of a context that nobody asked for, which is the model's own up to 8192 positions, the cache takes at most half of
+    the memory; it is halved for that, down to 1024. One that was asked for is never cut. Chunks are halved until their
+    activations take an eighth of the memory, down to 16. The arena, for twice as many blocks as threads read and one
+    more, takes at most an eighth, too. Raises BudgetError where the memory is too little, which names the least that
+    is enough; SettingsError for a context that the model was not made for.
+    """
+    if budgets.vram:
+        raise BudgetError(
+            f"{human_bytes(budgets.vram)} of a graphics card's memory are granted, but there is no card that this "
+            "engine can use: leave --vram away."
+        )
+    ram = max(machine.free - machine.pending, 0)
+    ram = max(ram - machine.reserve, 0) if budgets.ram is None else min(budgets.ram, ram)
+    needs = Needs(index, budgets, eyes, machine.threads)
+    context = _context(needs, info, budgets, machine, ram)
+    whole = next((chunk for chunk in needs.chunks if needs.resident(context, chunk) <= ram), 0)
+    if whole >= min(SMALLEST_CHUNK, budgets.chunk) or needs.streamed(context, 1) > ram:
+        return _told(needs, budgets, machine, ram, _Choice(context, whole, resident=True))
+    enough = [chunk for chunk in needs.chunks if needs.streamed(context, chunk) <= ram]
+    modest = (
+        chunk for chunk in enough if chunk <= SMALLEST_CHUNK or needs.activations(context, chunk, False) <= ram // SHARE
+    )
+    return _told(needs, budgets, machine, ram, _Choice(context, next(modest), resident=False))
+
+
+@dataclass(frozen=True)
+class _Choice:
+    context: int
+    chunk: int
+    resident: bool
+
+
+def _context(needs: Needs, info: ModelInfo, budgets: Budgets, machine: Machine, ram: int) -> int:
+    """Positions to keep."""
+    asked = positions(budgets, info)
+    if budgets.context is not None:
+        if needs.least(asked) > ram:
+            raise _too_little(needs, info, budgets, machine, ram, asked)
+        return asked
+    contexts = [asked]
+    while contexts[-1] > SHORTEST:
+        contexts.append(max(contexts[-1] // 2, SHORTEST))
+    for context in contexts:
+        last = context == contexts[-1]
+        if needs.least(context) <= ram and (last or needs.kv(context) <= ram // 2):
+            return context
+    raise _too_little(needs, info, budgets, machine, ram, contexts[-1])
+
+
+def _told(needs: Needs, budgets: Budgets, machine: Machine, ram: int, choice: _Choice) -> tuple[Plan, Placement]:
+    drive = None if choice.resident else machine.drive()
+    usual = drive or USUAL
+    io_threads = budgets.io_threads or usual.threads
+    beside = needs.beside(choice.context, choice.chunk, choice.resident)
+    arena = block = 0
+    if not choice.resident:
+        block = usual.block_bytes
+        if budgets.block_rows is not None:
+            block = min(block, needs.block_of(budgets.block_rows))
+        block = max(block, needs.least_block)
+        left = ram - beside - needs.held_always
+        arena = min((2 * io_threads + 1) * block, max(ram // SHARE, 2 * needs.least_block), left)
+        block = max(min(block, arena // 3 // ALIGNED * ALIGNED), needs.least_block)
+    costs = Costs(usual)
+    tiers = place(needs.items, costs, vram=0, ram=needs.weights if choice.resident else ram - beside - arena)
+    placement = placement_of(
+        needs.index,
+        needs.items,
+        tiers,
+        needs.step,
+        arena=arena,
+        block_bytes=block,
+        io_threads=io_threads,
+        block_rows=budgets.block_rows,
+    )
+    passed, read = sum(needs.step.passed.values()), read_per_token(needs.items, tiers)
+    memory = machine.memory()
+    cached = SHORT * position_bytes(needs.model.caches, budgets.kv) + state_bytes(needs.model.caches)
+    made = Plan(
+        ram=ram,
+        vram=0,
+        overhead=machine.overhead,
+        reserve=machine.reserve if budgets.ram is None else 0,
+        context=choice.context,
+        kv_kind=budgets.kv,
+        chunk=choice.chunk,
+        weights=sum(tiers.ram.values()),
+        experts=tiers.slab,
+        arena=arena,
+        kv=needs.kv(choice.context),
+        activations=needs.activations(choice.context, choice.chunk, choice.resident),
+        tables=needs.tables(choice.context),
+        vision=needs.vision,
+        io_threads=io_threads,
+        block_bytes=block,
+        block_rows=budgets.block_rows,
+        placed=_placed(needs.items, tiers),
+        passed_per_token=passed,
+        read_per_token=read,
+        disk=None if drive is None else drive.bandwidth,
+        memory=memory,
+        tok_s=predicted(passed + cached, read, memory, None if drive is None else drive.bandwidth),
+    )
+    return made, placement
+
+
+def predicted(passed: int, read: int, memory: float | None, disk: float | None) -> float | None:
+    """Tokens a second of decoding that passes over `passed` bytes, of which it reads `read` from disk at the same time:
+    1 ÷ (max(passed ÷ memory, read ÷ disk) + 0.1 · min of the two). `None` where what it depends on is not known."""
+    if not memory or (read and not disk):
+        return None
+    computing, reading = passed / memory, read / disk if disk else 0.0
+    longest = max(computing, reading) + SERIAL * min(computing, reading)
+    return 1 / longest if longest else None
+
+
+def _placed(items: list[Item], tiers: Tiers) -> tuple[Placed, ...]:
+    sums: Counter[tuple[str, Tier]] = Counter()
+    for item in items:
+        sums[item.kind, "VRAM"] += tiers.vram.get(item.name, 0)
+        sums[item.kind, "RAM"] += tiers.ram.get(item.name, 0)
+        sums[item.kind, "disk"] += tiers.on_disk(item)
+    order: tuple[Tier, ...] = ("VRAM", "RAM", "disk")
+    return tuple(Placed(kind, tier, sums[kind, tier]) for tier in order for kind in KINDS if sums[kind, tier])
+
+
+def _too_little(
+    needs: Needs, info: ModelInfo, budgets: Budgets, machine: Machine, ram: int, context: int
+) -> BudgetError:
+    least, ways = needs.least(context), []
+    if budgets.context is not None:
+        cache = human_bytes(needs.kv(context) + needs.tables(context))
+        what = f"With a context of {context} tokens, which take {cache}, {info.name}"
+        if (fits := _longest(needs, context, ram)) is not None:
+            ways.append(f"ask for a context of at most {fits} tokens")
+        held = all(holds(spec, "q8_0") for spec in needs.model.caches if isinstance(spec, CacheSpec))
+        if held and least - needs.kv(context) + needs.kv_as(context, "q8_0") <= ram < least:
+            ways.append("choose the q8_0 cache")
+    else:
+        what = info.name
+    if needs.eyes is not None and least - needs.vision <= ram:
+        tower = needs.eyes.index.paths[0].name
+        ways.append(f"move its vision tower {tower}, which takes {human_bytes(needs.vision)}, elsewhere")
+    if budgets.ram is None or budgets.ram > ram:
+        ways.append(
+            "close other programs" if budgets.context is not None else "close other programs or choose a smaller model"
+        )
+        given = "can be had" if budgets.ram is not None else f"is free beside {human_bytes(machine.reserve)} for others"
+    else:
+        ways.append("grant more with --ram")
+        given = "is granted"
+    return BudgetError(
+        f"{what} needs at least {at_least(least)} of memory, but {human_bytes(ram)} {given}: {', or '.join(ways)}."
+    )
+
+
+def _longest(needs: Needs, context: int, ram: int) -> int | None:
+    """The most positions, by whole chunks of a cache, that fit; `None` where none do."""
+    low, high = 0, context // 64
+    while low < high:
+        middle = (low + high + 1) // 2
+        if needs.least(middle * 64) <= ram:
+            low = middle
+        else:
+            high = middle - 1
+    return low * 64 or None
+
+
+def at_least(nbytes: int) -> str:
+    """As `human_bytes`, but rounded up, so that so much is enough."""
+    digits = len(str(nbytes))
+    step = 10 ** max(3 * ((digits - 1) // 3) - 1, 0)
+    return human_bytes(-(-nbytes // step) * step)
