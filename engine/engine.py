@@ -23,12 +23,14 @@ from engine.decode.prompt import Prompt
 from engine.errors import MillstreamError, SettingsError, naming
 from engine.formats import open_index
 from engine.formats.index import TensorIndex
-from engine.info import model_info, positions, with_needs
+from engine.info import model_info, with_needs
 from engine.kernels.ops import Ops, Tensor
 from engine.limit import BEGIN_OR_LEAVE, BEGIN_OR_SHORTEN, SHORTEN, ContextLimit
-from engine.memory.meter import Meter, require_free
+from engine.memory.meter import PARTS, Meter
 from engine.memory.store import WeightStore
+from engine.memory.streaming import Streaming
 from engine.models.model import Model
+from engine.planning import make_plan, this_machine
 from engine.text import Chat, ChatTemplate, ReplyForm, Tokenizer
 from engine.text.conversation import size
 from engine.text.pictures import PICTURE
@@ -41,6 +43,7 @@ from engine.types import (
     MemoryUse,
     Message,
     ModelInfo,
+    Plan,
     Settings,
     Tool,
 )
@@ -70,11 +73,15 @@ class Engine:
         model: Model,
         ops: Ops,
         budgets: Budgets,
+        plan: Plan,
         meter: Meter,
         eyes: Eyes | None = None,
+        streaming: Streaming | None = None,
     ) -> None:
         self.info: ModelInfo = with_needs(model_info(index), model, eyes, budgets.kv)
         """What the file says about itself."""
+        self.plan = plan
+        """Where its weights are, and how fast that should make it."""
         self.bytes_read = 0
         """Bytes of weights that have come from disk."""
         self._index = index
@@ -83,6 +90,7 @@ class Engine:
         self._ops = ops
         self._budgets = budgets
         self._meter = meter
+        self._streaming = streaming
         self._cache = KVCache(ops, model.caches, model.context_length, budgets.kv, meter)
         self._limit = ContextLimit(self._cache.capacity, self.info, tokenizer)
         self._eyes = eyes
@@ -98,13 +106,15 @@ class Engine:
         budgets: Budgets | None = None,
         *,
         mmproj: str | os.PathLike[str] | None = None,
+        measurements: str | os.PathLike[str] | None = None,
         progress: Callable[[LoadProgress], None] | None = None,
         cancel: Cancel | None = None,
         ops: Ops | None = None,
     ) -> Engine:
-        """Open a model file and bring its weights into memory.
+        """Open a model file and bring its weights into memory, as far as they fit into the budgets.
 
-        `mmproj` is the file of its vision tower, by default the one that lies beside it and fits.
+        `mmproj` is the file of its vision tower, by default the one that lies beside it and fits. `measurements` is a
+        file of figures of this machine (`engine.plan`): without it the drive is measured anew where weights stream.
 
         `progress` is called, in this thread, as weights arrive. `cancel` makes the load raise `Cancelled`. `ops` takes
         the place of this processor's kernels; the engine closes it with itself.
@@ -119,24 +129,42 @@ class Engine:
         with naming(*files):
             info = model_info(index)
             tokenizer = Tokenizer.from_metadata(index.metadata)
-        context = positions(budgets, info)
         eyes = find_eyes(index, None if mmproj is None else Path(mmproj))
-        require_free(
-            sum(tensor.nbytes for tensor in index.tensors.values()),
-            info.name,
-            "close other programs or choose a smaller model",
-        )
+        with naming(*files):
+            figures = None if measurements is None else Path(measurements)
+            machine = this_machine(index, info, budgets, figures, loading=True)
+            plan, placement = make_plan(index, info, budgets, eyes, machine)
         if ops is None:
             ops = _native(budgets)
-        meter = Meter()
+        meter = Meter(plan.ram)
+        streaming: Streaming | None = None
         try:
-            with naming(*files), closing(WeightStore(index, ops, meter, progress=progress, cancel=cancel)) as store:
-                model = models.build(index.metadata, store, context=context)
+            streaming = Streaming(placement, meter) if plan.streams else None
+            with (
+                naming(*files),
+                closing(
+                    WeightStore(
+                        index,
+                        ops,
+                        meter,
+                        placement=placement,
+                        stream=None if streaming is None else streaming.stream,
+                        progress=progress,
+                        cancel=cancel,
+                    )
+                ) as store,
+            ):
+                model = models.build(index.metadata, store, context=plan.context)
                 store.require_all_used()
-            engine = cls(index, tokenizer, model, ops, budgets, meter, eyes)
+                if streaming is not None:
+                    streaming.foresee(store)
+            meter.set("tables", sum(table.cos.nbytes + table.sin.nbytes for table in model.tables.values()))
+            engine = cls(index, tokenizer, model, ops, budgets, plan, meter, eyes, streaming)
             engine.bytes_read = store.bytes_read
             return engine
         except BaseException:
+            if streaming is not None:
+                streaming.close()
             ops.close()
             raise
 
@@ -151,19 +179,22 @@ class Engine:
     def close(self) -> None:
         """Let go of threads and memory. A second call does nothing.
 
-        Waits for the step under way; a reply that has not ended is refused its next one.
+        Waits for the step under way, though not for the disk; a reply that has not ended is refused its next one.
         """
         self._closed = True  # before the lock: a reply that runs on would take it again first
+        if self._streaming is not None:
+            self._streaming.stop()  # a read may hang for good
         with self._step:
             if not self._released:
                 self._released = True
                 self._cache.close()
+                if self._streaming is not None:
+                    self._streaming.close()
                 self._ops.close()
-                self._eyes = None
+                self._eyes = self._streaming = None
                 del self._model, self._forward
-                self._meter.set("weights", 0)
-                self._meter.set("activations", 0)
-                self._meter.set("vision", 0)
+                for part in PARTS:
+                    self._meter.set(part, 0)
 
     @property
     def threads(self) -> int:
@@ -226,7 +257,7 @@ class Engine:
         `chunk` overrides the budgets'. The conversation's cache is left alone.
         """
         check_count("n", n)
-        chunk = self._budgets.chunk if chunk is None else chunk
+        chunk = self.plan.chunk if chunk is None else chunk
         check_count("chunk", chunk)
         self._limit.check_text(prompt, SHORTEN)
         tokens = self._encode(prompt)
@@ -240,7 +271,7 @@ class Engine:
         self._limit.check(prompt_tokens, tokens)
         prompt = self._encode(BENCH_TEXT * (prompt_tokens // 8 + 1))[:prompt_tokens]
         with self._side_job(prompt, tokens) as forward:
-            return measure(forward, self._index, prompt, tokens, chunk=self._budgets.chunk, bytes_read=self.bytes_read)
+            return measure(forward, self._index, prompt, tokens, chunk=self.plan.chunk, bytes_read=self.bytes_read)
 
     def _reply(
         self, prompt: Prompt, settings: Settings, cancel: Cancel | None, form: ReplyForm | None = None
@@ -248,9 +279,9 @@ class Engine:
         """`form` is `None` for a reply that goes on from raw text."""
         answered = BEGIN_OR_LEAVE if prompt.pictures else BEGIN_OR_SHORTEN
         self._limit.check(len(prompt), 0, SHORTEN if form is None else answered)
-        chunk = self._budgets.chunk
+        chunk = self.plan.chunk
         return self._exclusive(
-            generate(self._forward, self._tokenizer, prompt, settings, chunk=chunk, form=form, cancel=cancel)
+            generate(self._forward, self._tokenizer, prompt, settings, chunk=chunk, form=form, cancel=cancel), cancel
         )
 
     def _with_pictures(self, ids: Sequence[int], images: Sequence[Image]) -> Sequence[int | Picture]:
@@ -275,9 +306,9 @@ class Engine:
         assert self._eyes is not None
         return self._eyes.features(picture, self._ops, cancel)
 
-    def _exclusive(self, events: Generator[Event]) -> Iterator[Event]:
+    def _exclusive(self, events: Generator[Event], cancel: Cancel | None) -> Iterator[Event]:
         """Pass the events on, one reply at a time and never beside `close`."""
-        with self._claimed(), closing(events):
+        with self._claimed(cancel), closing(events):
             while True:
                 with self._stepping():
                     event = next(events, None)
@@ -287,20 +318,29 @@ class Engine:
 
     @contextmanager
     def _side_job(self, prompt: list[int], steps: int) -> Iterator[Forward]:
-        """A cache of its own for `prompt` and `steps` more tokens."""
+        """A cache for `prompt` and `steps` more tokens: the conversation's as long as there is none, else another."""
         self._limit.check(len(prompt), steps)
         with self._claimed(), self._stepping():
+            if not len(self._cache):
+                self._forward.begin(Prompt.of(prompt))
+                try:
+                    yield self._forward
+                finally:
+                    self._cache.truncate(0)
+                return
             capacity, kind = len(prompt) + steps, self._budgets.kv
             cache = KVCache(self._ops, self._model.caches, capacity, kind, self._meter, snapshots=0)
             with closing(cache):
                 yield Forward(self._model, self._ops, cache)
 
     @contextmanager
-    def _claimed(self) -> Iterator[None]:
-        """The right to compute, held by one at a time."""
+    def _claimed(self, cancel: Cancel | None = None) -> Iterator[None]:
+        """The right to compute, held by one at a time. `cancel` breaks waits for the disk."""
         if not self._busy.acquire(blocking=False):
             raise MillstreamError(BUSY)
         try:
+            if self._streaming is not None:
+                self._streaming.begin(cancel)
             yield
         finally:
             self._busy.release()

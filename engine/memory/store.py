@@ -1,10 +1,10 @@
-"""Where a model's weights are: read from disk once, then resident in the form in which they lie on disk."""
+"""A model's weights, in the form in which they lie on disk: read once to stay in memory, or lent each time."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -14,21 +14,31 @@ from engine.buffers import ALIGNMENT, in_large_pages
 from engine.cancel import Cancel
 from engine.errors import BudgetError, ModelFileError
 from engine.formats.index import Span, TensorIndex, TensorInfo
+from engine.kernels.lending import Lent
 from engine.kernels.ops import Handle, InputRounding, Ops, Stack, Weight
 from engine.memory.meter import Meter
-from engine.memory.reader import ModelFile
-from engine.memory.rows import put_in_order
+from engine.memory.reader import ModelFiles
+from engine.memory.rows import StreamedRows, put_in_order
+from engine.memory.stream import Stream
 from engine.types import LoadProgress
 from engine.units import human_bytes
+
+if TYPE_CHECKING:
+    from engine.memory.planner import Placement
 
 PIECE = 8 << 20
 """Bytes per read: small enough that a cancel is noticed at once, large enough for any disk."""
 
 
-class WeightStore:
-    """The `WeightLoader` of a model that fits into memory. Each tensor is read once, whoever asks for it again.
+Rows = tuple[str, int, int]
+"""Of a tensor, so many rows from a first one on: those of it, or of each of its matrices."""
 
-    Close it when the model is built: the handles keep the bytes, the files are no longer needed. A cancelled load
+
+class WeightStore:
+    """The `WeightLoader` of a model. Each tensor is read once, whoever asks for it again.
+
+    With a `placement`, that of the same file, `stream` lends what does not stay in memory. Without one, all stays.
+    Close it when the model is built: the handles keep the bytes, its files are no longer needed. A cancelled load
     raises `Cancelled`.
     """
 
@@ -38,6 +48,8 @@ class WeightStore:
         ops: Ops,
         meter: Meter,
         *,
+        placement: Placement | None = None,
+        stream: Stream | None = None,
         progress: Callable[[LoadProgress], None] | None = None,
         cancel: Cancel | None = None,
     ) -> None:
@@ -46,16 +58,19 @@ class WeightStore:
         self._meter = meter
         self._progress = progress
         self._cancel = cancel
-        self._files: dict[Path, ModelFile] = {}
+        self._placement = placement
+        self._stream = stream
+        self._files = ModelFiles(keep_cached=stream is None)
         self._room: npt.NDArray[np.uint8] | None = None
         self._taken = 0
         self._matrices: dict[tuple[str, int, int, InputRounding, float | None], Handle] = {}
-        self._stacks: dict[tuple[str, int, int], Handle] = {}
+        self._stacks: dict[Rows, Handle] = {}
+        self._lent: dict[Rows, StreamedRows] = {}
         self._bytes: dict[str, npt.NDArray[np.uint8]] = {}
         self._vectors: dict[str, npt.NDArray[np.float32]] = {}
         self._skipped: set[str] = set()
-        self.total = sum(info.nbytes for info in index.tensors.values())
-        """Bytes of all tensors in the file but those that are skipped."""
+        self.total = sum(map(self._held_bytes, index.tensors.values()))
+        """Bytes of all tensors in the file that stay in memory, but those that are skipped."""
         self.bytes_read = 0
         """Bytes read from disk so far."""
 
@@ -85,8 +100,11 @@ class WeightStore:
             key = name, start, count, activations, scale
             if key not in self._matrices:
                 data = self._whole(info)[start : start + count]
+                lent = None
+                if self._is_lent(info):
+                    lent, data = self._lend(info, None, start, count, data), data[:0]
                 self._matrices[key] = self._ops.matrix(
-                    Weight(name, info.encoding, count, columns, data, activations, scale)
+                    Weight(name, info.encoding, count, columns, data, activations, scale, lent)
                 )
             handles.append(self._matrices[key])
             start += count
@@ -108,8 +126,14 @@ class WeightStore:
         for count in rows:
             key = name, start, count
             if key not in self._stacks:
-                data = self._whole(info).reshape(n_experts, sum(rows), -1)[:, start : start + count]
-                self._stacks[key] = self._ops.stack(Stack(name, info.encoding, n_experts, count, columns, data, scales))
+                whole = self._whole(info)
+                data = whole.reshape(len(whole) // sum(rows), sum(rows), -1)[:, start : start + count]
+                lent = None
+                if self._is_lent(info):
+                    lent, data = self._lend(info, n_experts, start, count, data), data[:0]
+                self._stacks[key] = self._ops.stack(
+                    Stack(name, info.encoding, n_experts, count, columns, data, scales, lent)
+                )
             handles.append(self._stacks[key])
             start += count
         return handles
@@ -131,7 +155,7 @@ class WeightStore:
         """The model has no use for this tensor: it counts as used, and is not read."""
         if name in self._index.tensors and name not in self._skipped:
             self._skipped.add(name)
-            self.total -= self._index.tensors[name].nbytes
+            self.total -= self._held_bytes(self._index.tensors[name])
 
     def require_all_used(self, prefix: str = "blk.") -> None:
         """Raises ModelFileError where the file has a tensor of that prefix, by default a layer's, that nobody asked
@@ -151,8 +175,12 @@ class WeightStore:
 
     def close(self) -> None:
         """Close the files. A second call does nothing."""
-        while self._files:
-            self._files.popitem()[1].close()
+        self._files.close()
+
+    @property
+    def lent(self) -> Mapping[Rows, StreamedRows]:
+        """What was asked for and does not stay in memory."""
+        return self._lent
 
     def _info(self, name: str, shape: tuple[int, ...]) -> TensorInfo:
         info = self._index.tensors.get(name)
@@ -173,16 +201,40 @@ class WeightStore:
         flat = name in self._index.tensors and len(self._index.tensors[name].shape) == 2
         return self._info(name, (n_experts * rows, columns) if flat else (n_experts, rows, columns))
 
+    def _held_rows(self, info: TensorInfo) -> int:
+        """Rows that stay in memory, from the first."""
+        rows = math.prod(info.shape[:-1])
+        return rows if self._placement is None else self._placement.held.get(info.name, rows)
+
+    def _held_bytes(self, info: TensorInfo) -> int:
+        return info.nbytes // max(math.prod(info.shape[:-1]), 1) * self._held_rows(info)
+
+    def _is_lent(self, info: TensorInfo) -> bool:
+        return self._held_rows(info) < math.prod(info.shape[:-1])
+
+    def _lend(
+        self, info: TensorInfo, matrices: int | None, start: int, count: int, held: npt.NDArray[np.uint8]
+    ) -> Lent:
+        assert self._stream is not None
+        key = info.name, start, count
+        if key not in self._lent:
+            if matrices is None:
+                self._lent[key] = self._stream.matrix(info, start=start, rows=count, held=held)
+            else:
+                self._lent[key] = self._stream.stack(info, matrices, start=start, rows=count, held=held)
+        return self._lent[key]
+
     def _whole(self, info: TensorInfo) -> npt.NDArray[np.uint8]:
-        """The tensor's bytes, uint8 [rows, row_bytes], read once."""
+        """The tensor's bytes as far as they stay in memory, uint8 [rows, row_bytes], read once."""
         if info.name not in self._bytes:
-            self._bytes[info.name] = self._read(info).reshape(math.prod(info.shape[:-1]), -1)
+            row_bytes = info.nbytes // max(math.prod(info.shape[:-1]), 1)
+            self._bytes[info.name] = self._read(info, self._held_bytes(info)).reshape(-1, row_bytes)
         return self._bytes[info.name]
 
     def _decoded(self, info: TensorInfo) -> npt.NDArray[np.float32]:
         """A small tensor's values, float32 of its shape, read once."""
         if info.name not in self._vectors:
-            packed = self._read(info).reshape(math.prod(info.shape[:-1]), -1)
+            packed = self._read(info, info.nbytes).reshape(math.prod(info.shape[:-1]), -1)
             self._vectors[info.name] = _changed(weights.get(info.encoding).decode(packed), info).reshape(info.shape)
         return self._vectors[info.name]
 
@@ -198,7 +250,7 @@ class WeightStore:
     def _place(self, nbytes: int) -> npt.NDArray[np.uint8]:
         """Room for one tensor, beside the others in one stretch of memory. Raises BudgetError where there is none."""
         if self._room is None:
-            sizes = (_rounded(info.nbytes) for info in self._index.tensors.values())
+            sizes = (_rounded(self._held_bytes(info)) for info in self._index.tensors.values())
             try:
                 self._room = in_large_pages(sum(sizes))
             except MemoryError as error:
@@ -210,23 +262,24 @@ class WeightStore:
         self._taken += _rounded(nbytes)
         return self._room[start : start + nbytes]
 
-    def _read(self, info: TensorInfo) -> npt.NDArray[np.uint8]:
-        data = self._place(info.nbytes)
+    def _read(self, info: TensorInfo, nbytes: int) -> npt.NDArray[np.uint8]:
+        """The first `nbytes` of a tensor."""
+        self._meter.add("weights", nbytes)
+        data = self._place(nbytes)
         at = 0
         for span in info.spans:
-            self._read_span(span, data[at : at + span.nbytes], info)
-            at += span.nbytes
+            piece = data[at : at + span.nbytes]
+            self._read_span(span, piece, info)
+            at += piece.size
         if info.transposed:
             _transpose(data, info)
-        self._meter.add("weights", info.nbytes)
         return data
 
     def _read_span(self, span: Span, into: npt.NDArray[np.uint8], info: TensorInfo) -> None:
-        file = self._files.get(span.path)
-        if file is None:
-            file = self._files[span.path] = ModelFile(span.path)
+        """The first bytes of a span."""
+        file = self._files[span.path]
         most = max(PIECE // info.unit_bytes, 1) * info.unit_bytes
-        for start in range(0, span.nbytes, most):
+        for start in range(0, into.size, most):
             if self._cancel is not None:
                 self._cancel.check()
             piece = into[start : start + most]

@@ -32,9 +32,12 @@ Key = tuple[StreamedRows, ...]
 class Slabs(Protocol):
     """Experts that are kept in memory. `layer` stands for the gate, up and down matrices of one."""
 
+    def begin(self, layer: Hashable, ids: Sequence[int]) -> None:
+        """A pass is about to use these experts of the layer: none of them is to make room for others."""
+        ...
+
     def find(self, layer: Hashable, expert: int) -> U8 | None:
-        """The expert's bytes, as they were admitted. Counts as a use. Of all experts that a layer is about to use,
-        this is asked first."""
+        """The expert's bytes, as they were admitted."""
         ...
 
     def admit(self, layer: Hashable, expert: int, nbytes: int) -> U8 | None:
@@ -156,6 +159,10 @@ class Stream:
         """The room that any expert needs: of each matrix whole pages and one more."""
         return sum(most_room(matrix.rows * matrix.row_bytes) for matrix in (gate, up, down))
 
+    def keep_experts(self, slabs: Slabs) -> None:
+        """Experts are kept there from now on."""
+        self._slabs = slabs
+
     def expect(self, order: Iterable[Sequence[Lent]]) -> None:
         """What one pass will ask for: matrices that are walked together, or a mixture's gate, up and down stacks; the
         same pass is expected after it."""
@@ -231,6 +238,8 @@ class Stream:
         """The blocks of these experts. A kept one is one block, of all three matrices."""
         slabs = self._slabs
         self._settle()
+        if slabs is not None:
+            slabs.begin(key, ids)
         found = {expert: slabs.find(key, expert) for expert in ids} if slabs is not None else {}
         spoilt = {(layer, expert) for layer, expert, *_ in self._spoilt}
         for expert in ids:

@@ -31,9 +31,7 @@ def write(path: Path, data: U8) -> Path:
 
 def tensor(path: Path, offset: int, rows: int, row_bytes: int, **more: Any) -> TensorInfo:
     """A matrix of half floats, whose bytes are whatever lies there."""
-    return TensorInfo(
-        f"w{offset}", (rows, row_bytes // 2), "F16", path, offset, rows * row_bytes, **more
-    )
+    return TensorInfo(f"w{offset}", (rows, row_bytes // 2), "F16", path, offset, rows * row_bytes, **more)
 
 
 def pieces(path: Path, offsets: list[int], rows: int, row_bytes: int) -> TensorInfo:
