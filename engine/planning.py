@@ -195,8 +195,9 @@ def _told(needs: Needs, budgets: Budgets, machine: Machine, ram: int, choice: _C
         left = ram - beside - needs.held_always
         arena = min((2 * io_threads + 1) * block, max(ram // SHARE, 2 * needs.least_block), left)
         block = max(min(block, arena // 3 // ALIGNED * ALIGNED), needs.least_block)
-    costs = Costs(usual)
-    tiers = place(needs.items, costs, vram=0, ram=needs.weights if choice.resident else ram - beside - arena)
+    # What streams at all streams something: a model without lent weights records its passes, which takes more.
+    room = needs.weights if choice.resident else min(ram - beside - arena, needs.weights - 1)
+    tiers = place(needs.items, Costs(usual), vram=0, ram=room)
     placement = placement_of(
         needs.index,
         needs.items,

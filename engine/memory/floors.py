@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import psutil
-
 from engine.buffers import U8, in_large_pages
 from engine.kernels.native import NativeOps, library
 from engine.kernels.ops import Ops
+from engine.memory.machine import free_memory
 
 BUFFER = 256 << 20
 """Bytes that are read: far more than any last-level cache holds."""
@@ -69,7 +68,7 @@ def multiply_adds(lib: ctypes.CDLL, pool: int, rounds: int) -> tuple[int, int]:
 
 
 def _read_bandwidth(lib: ctypes.CDLL, pool: int) -> float | None:
-    size = min(BUFFER, psutil.virtual_memory().available // 4) // PAGE * PAGE
+    size = min(BUFFER, free_memory() // 4) // PAGE * PAGE
     if size < LEAST:
         return None
     try:

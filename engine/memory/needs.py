@@ -13,7 +13,7 @@ from engine.memory.planner import GRANULE, items_of
 from engine.memory.step import activation_bytes, pass_lengths, step_of
 from engine.types import Budgets
 from engine.vision.eyes import Eyes
-from engine.vision.needs import tower_bytes
+from engine.vision.needs import tower_needs
 
 
 class Needs:
@@ -38,7 +38,13 @@ class Needs:
 
     @cached_property
     def vision(self) -> int:
-        return 0 if self.eyes is None else self.eyes.nbytes + tower_bytes(self.eyes.index, self.budgets.max_patches)
+        """The tower at work on its largest picture, and the pass over all that picture's rows at once."""
+        if self.eyes is None:
+            return 0
+        tower, rows = tower_needs(self.eyes.index, self.budgets.max_patches, self.threads)
+        longer = rows > self.budgets.chunk
+        passed = activation_bytes(self.model, [rows], threads=self.threads, context=rows, records=False)[rows]
+        return self.eyes.nbytes + tower + (passed if longer else 0)
 
     def kv(self, context: int) -> int:
         return self.kv_as(context, self.budgets.kv)
@@ -51,14 +57,15 @@ class Needs:
         each = {turn: table.cos.nbytes + table.sin.nbytes for turn, table in self.model.tables.items()}
         return context * (sum(each.values()) + sum(each[turn] for turn in self.model.turns))
 
-    def _activations_by_chunk(self, context: int, records: bool) -> dict[int, int]:
-        lengths = sorted({*pass_lengths(self.budgets.chunk), *self.chunks})
+    def _activations_by_chunk(self, context: int, records: bool, most: int) -> dict[int, int]:
+        lengths = sorted(n for n in {*pass_lengths(self.budgets.chunk), *self.chunks} if n <= most)
         return activation_bytes(self.model, lengths, threads=self.threads, context=context, records=records)
 
     def _activations(self, context: int, chunk: int, resident: bool) -> int:
-        """Of passes of up to so many rows. Where a table is lent, its rows are among them."""
-        lent = 0 if resident else sum(item.nbytes // item.rows for item in self.items if item.single)
-        return self._told(context, resident)[chunk] + chunk * lent
+        """Of passes of up to so many rows. Where tables are lent, the rows that are looked up are among them."""
+        looked_up = (use.weights[0].row_bytes for use in self.step.uses if use.way == "rows")
+        lent = 0 if resident else chunk * sum(looked_up)
+        return self._told(context, resident, 1 if chunk == 1 else self.budgets.chunk)[chunk] + lent
 
     def beside(self, context: int, chunk: int, resident: bool) -> int:
         """All but weights and what they stream through."""

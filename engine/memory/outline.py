@@ -14,8 +14,9 @@ from engine import models
 from engine.formats.index import TensorIndex, TensorInfo
 from engine.kernels.ops import InputRounding
 from engine.memory.meter import Meter
-from engine.memory.paper import PaperOps, PaperVector, PaperWeight
+from engine.memory.paper import PaperOps
 from engine.memory.store import WeightStore
+from engine.memory.uses import PaperVector, PaperWeight
 from engine.models.model import Model
 
 

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from engine import weights
 from engine.kernels.kv import positions, row_bytes
 from engine.kernels.native.recording import LONGEST
-from engine.kernels.native.scratch import Scratch, Shape
+from engine.kernels.native.scratch import Scratch
 from engine.kernels.native.tensors import room_bytes
 from engine.kernels.ops import (
     Activation,
     AttentionSpec,
     CacheSpec,
-    InputRounding,
     LayerCache,
     LayerSpec,
     Pass,
@@ -29,87 +26,7 @@ from engine.kernels.ops import (
     Weight,
 )
 from engine.kernels.state import StateSpec
-from engine.weights.tq import Ternary
-
-Way = Literal["walk", "rows", "experts", "vector"]
-"""How a pass uses weights: every row from first to last, several matrices side by side; single rows; those experts that
-are chosen, of their gate, up and down; or as numbers that are always in memory."""
-
-
-@dataclass(frozen=True)
-class PaperWeight:
-    """`rows` rows from row `first` on of a tensor, or of each of its `matrices`."""
-
-    tensor: str
-    encoding: str
-    rows: int
-    columns: int
-    first: int = 0
-    matrices: int = 1
-    activations: InputRounding = "blocks"
-
-    @property
-    def row_bytes(self) -> int:
-        encoding = weights.get(self.encoding)
-        return self.columns // encoding.block * encoding.block_bytes
-
-    @property
-    def nbytes(self) -> int:
-        """Of one matrix."""
-        return self.rows * self.row_bytes
-
-    @property
-    def shape(self) -> Shape:
-        return Shape(self.encoding, self.rows, self.columns, self.matrices)
-
-    @property
-    def input(self) -> str:
-        """What it is multiplied with, as `NativeMatrix.input`; ternary rows are taken to have one scale each."""
-        ternary = self.activations == "token" and isinstance(weights.get(self.encoding), Ternary)
-        return "int8" if ternary else self.activations
-
-
-@dataclass(frozen=True)
-class PaperVector:
-    """A vector of a tensor, or one that a model has made, whose name is empty."""
-
-    tensor: str
-    nbytes: int
-
-
-@dataclass(frozen=True)
-class Use:
-    """Weights that a pass uses together, and how many rows or experts of each it reads: all rows in a walk."""
-
-    way: Way
-    weights: tuple[PaperWeight, ...]
-    count: int = 1
-
-    @property
-    def nbytes(self) -> tuple[int, ...]:
-        """Bytes read of each."""
-        if self.way == "rows":
-            return tuple(self.count * weight.row_bytes for weight in self.weights)
-        each = (self.count if self.way == "experts" else weight.matrices for weight in self.weights)
-        return tuple(weight.nbytes * count for weight, count in zip(self.weights, each, strict=True))
-
-    @property
-    def multiply_adds(self) -> int:
-        """Of one row of input."""
-        if self.way == "rows":
-            return 0
-        return sum(
-            weight.rows * weight.columns * (self.count if self.way == "experts" else weight.matrices)
-            for weight in self.weights
-        )
-
-
-@dataclass(frozen=True)
-class VectorUse:
-    """A vector that a pass uses, and the bytes that it reads of it."""
-
-    tensor: str
-    nbytes: int
+from engine.memory.uses import PaperVector, PaperWeight, Use, VectorUse
 
 
 class _Room:

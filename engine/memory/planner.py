@@ -17,8 +17,8 @@ from typing import Final, Literal, get_args
 from engine.formats.index import TensorIndex, TensorInfo
 from engine.memory.machine import Drive
 from engine.memory.outline import Outline
-from engine.memory.paper import PaperWeight
 from engine.memory.step import Step
+from engine.memory.uses import PaperWeight
 
 Kind = Literal["embedding", "attention", "feed-forward", "router", "experts", "head", "other"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)

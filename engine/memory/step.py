@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from engine.formats.index import TensorIndex
 from engine.kernels.native.recording import LONGEST
 from engine.memory.outline import outline
-from engine.memory.paper import PaperOps, Use, VectorUse
+from engine.memory.paper import PaperOps
+from engine.memory.uses import Use, VectorUse
 from engine.models.model import Model
 
 

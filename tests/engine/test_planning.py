@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import BudgetError, Budgets, Engine, Plan, Settings, SettingsError, plan
+from engine import BudgetError, Budgets, Engine, Message, Plan, Settings, SettingsError, plan
 from engine.decode.cache import KVCache
 from engine.formats import open_index
 from engine.info import model_info
@@ -26,9 +26,11 @@ from engine.memory.store import WeightStore
 from engine.models import build
 from engine.planning import Machine, at_least, make_plan, predicted
 from engine.units import human_bytes
+from engine.vision.eyes import find_eyes
 from tests.engine.formats.checkpoints import write_checkpoint
 from tests.engine.models.families import FAMILIES
 from tests.engine.models.test_sweep import TABLE, Swept
+from tests.engine.sights import SIGHTS, png, publish
 from tests.tiny_chat import write_tiny_chat
 
 MB = 1_000_000
@@ -261,6 +263,26 @@ with Engine.load(sys.argv[1], budgets) as engine:
     assert done.returncode == 0, done.stderr
     said, real = map(int, done.stdout.split())
     assert real <= said < 150 * MB
+
+
+@pytest.mark.parametrize("name", SIGHTS)
+def test_a_large_picture_stays_within_what_is_planned_for_eyes(name: str, tmp_path: Path) -> None:
+    publish(tmp_path, name)
+    path = next(path for path in tmp_path.glob("*.gguf") if "mmproj" not in path.name)
+    index, budgets = open_index(path), Budgets(threads=2, chunk=8)
+    eyes = find_eyes(index, None)
+    assert eyes is not None
+    made, _ = make_plan(index, model_info(index), budgets, eyes, machine())
+    blind, _ = planned(path, budgets)
+    assert blind.vision == 0 and parts(made) - made.vision == parts(blind)
+    with Engine.load(path, budgets) as engine:
+        picture = png(1000, 800)
+        list(engine.chat([Message("user", "What?", images=(picture,))], Settings(max_tokens=2, temperature=0)))
+        use = engine.memory
+    assert eyes.nbytes < use.vision < made.vision
+    assert use.vision + use.activations <= made.vision + made.activations
+    with pytest.raises(BudgetError, match=r"move its vision tower .*mmproj.* elsewhere"):
+        make_plan(index, model_info(index), replace(budgets, ram=parts(blind)), eyes, machine())
 
 
 def test_an_outline_has_the_models_own_tables(starter: Path) -> None:

@@ -63,9 +63,6 @@ def test_kernels_that_are_not_native_have_no_floors() -> None:
 
 
 def test_where_memory_is_short_no_bandwidth_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Poor:
-        available = 4 * floors.LEAST - 1
-
     def refuse(nbytes: int) -> None:
         raise MemoryError
 
@@ -73,7 +70,7 @@ def test_where_memory_is_short_no_bandwidth_is_told(monkeypatch: pytest.MonkeyPa
     ops = NativeOps(1)
     monkeypatch.setattr(floors, "in_large_pages", refuse)
     refused = measure_floors(ops)
-    monkeypatch.setattr("engine.memory.floors.psutil.virtual_memory", Poor)
+    monkeypatch.setattr(floors, "free_memory", lambda: 4 * floors.LEAST - 1)
     short = measure_floors(ops)
     ops.close()
     for told in (refused, short):

@@ -20,6 +20,26 @@ def test_bytes_are_held_by_part() -> None:
     assert meter.use().total == 90
 
 
+def test_nothing_passes_the_limit_but_activations_that_are_held_already() -> None:
+    meter = Meter(100)
+    meter.add("weights", 60)
+    assert meter.room() == 40
+    for refused in (lambda: meter.add("kv", 41), lambda: meter.set("weights", 101)):
+        with pytest.raises(BudgetError, match=r"4[01] bytes more .* come to 101 bytes, but 100 bytes is granted"):
+            refused()
+    assert meter.use() == MemoryUse(weights=60, kv=0, activations=0)
+    meter.add("kv", 40)
+    meter.set("activations", 30)
+    assert (meter.use().total, meter.room()) == (130, 0)
+    meter.add("kv", -5)
+    meter.set("weights", 50)
+    with pytest.raises(BudgetError):
+        meter.add("arena", 1)
+    meter.set("activations", 0)
+    meter.add("arena", 15)
+    assert meter.room() == 0 and Meter().room() is None
+
+
 def test_threads_lose_no_bytes() -> None:
     meter = Meter()
 
