@@ -62,10 +62,10 @@ def millstream(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "app", *map(str, arguments)]
 
 
-def watch(command: Sequence[str], file: Path, *, meanwhile: Callable[[int], bool] | None = None) -> Watched:
+def watch(command: Sequence[str], file: Path, *, meanwhile: Callable[[int], None] | None = None) -> Watched:
     """Run a command to its end in the checkout, and look at its process and at the pages of `file` all the time.
 
-    `meanwhile` is called with the process's id at each look until it returns True.
+    `meanwhile` is called with the process's id at each look.
     """
     resident = anonymous = cached = looks = 0
     pages_due = 0.0
@@ -92,15 +92,14 @@ def watch(command: Sequence[str], file: Path, *, meanwhile: Callable[[int], bool
                     resident = max(resident, held["VmHWM"], held["RssAnon"] + held["RssFile"] + held["RssShmem"])
                 if now >= pages_due:
                     cached = max(cached, pages.nbytes())
-                    pages_due = now + PAGES_INTERVAL
-                if meanwhile is not None and meanwhile(process.pid):
-                    meanwhile = None
+                    pages_due = time.monotonic() + PAGES_INTERVAL
+                if meanwhile is not None:
+                    meanwhile(process.pid)
                 time.sleep(INTERVAL)
             out, errors = process.communicate()
         finally:
             process.kill()
         cached = max(cached, pages.nbytes())
-    assert meanwhile is None, "the command ended before what was to happen meanwhile"
     return Watched(process.returncode, out, errors, resident, anonymous, cached, looks)
 
 
@@ -162,7 +161,9 @@ def no_group() -> str:
     if tool is None:
         return "there is no systemd-run to make a memory cgroup with"
     trial = subprocess.run(in_group(["true"], 64 << 20), stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    return "" if trial.returncode == 0 else f"systemd makes no memory cgroup here: {trial.stderr.strip()[:200]}"
+    return (
+        "" if trial.returncode == 0 else f"systemd makes no memory cgroup here: {' '.join(trial.stderr.split())[:200]}"
+    )
 
 
 def in_group(command: Sequence[str], limit: int) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bench.make_big import Shape, write_big
-from engine import Budgets, BudgetError, Engine, Fingerprint
+from engine import BudgetError, Budgets, Engine, Fingerprint
 from tests.bytewise import VOCABULARY, bytewise
 from tests.engine.formats.checkpoints import byte_level, write_checkpoint
 from tests.engine.models.deepseek import tiny_deepseek, write_deepseek
