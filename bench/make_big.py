@@ -21,6 +21,8 @@ import gguf
 import numpy as np
 from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter
 
+from bench.cached_pages import forget
+
 POOL = 8 << 20
 """Bytes drawn once for each encoding and scale; matrices are pieces of these, each from a place of its own."""
 PIECE = 1 << 20
@@ -87,21 +89,15 @@ def write_big(path: Path, shape: Shape, tokenizer: Callable[[GGUFWriter], int], 
             elif kind == GGMLQuantizationType.F32:  # a router, whose choices are to differ from token to token
                 file.write((draws.standard_normal(extents) * 2 / math.sqrt(extents[-1])).astype("<f4").tobytes())
             else:
-                key = kind.name, extents[-1]
+                # Rows of a table of its own are as large as what is added to them: every token goes its own way.
+                columns = 1 if name == "token_embd.weight" and not shape.tied else extents[-1]
+                key = kind.name, columns
                 if key not in pools:
-                    pools[key] = _pool(kind, extents[-1], draws)
+                    pools[key] = _pool(kind, columns, draws)
                 _write_matrix(file, pools[key], math.prod(gguf.quant_shape_to_byte_shape(extents, kind)), draws)
             _pad(file)
-        file.flush()
-        os.fsync(file.fileno())
-        drop_pages(file.fileno())
+    forget(path)
     return path
-
-
-def drop_pages(descriptor: int) -> None:
-    """Have the system forget what it keeps of a file in memory, where it can be told to."""
-    if hasattr(os, "posix_fadvise"):
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def copied_tokenizer(path: Path) -> Callable[[GGUFWriter], int]:
@@ -196,11 +192,12 @@ def _pool(kind: GGMLQuantizationType, columns: int, draws: np.random.Generator) 
     """Blocks of drawn bytes, uint8 [n, bytes of a block]."""
     layout = LAYOUTS[kind.name]
     blocks = draws.integers(0, 256, (POOL // layout.nbytes, layout.nbytes), np.uint8)
-    scale = 1 / (layout.spread * math.sqrt(columns))
-    blocks[:, layout.scale : layout.scale + 2] = np.array([scale], "<f2").view(np.uint8)
+    # Of both signs, because codes without one are not centred.
+    scales = draws.choice([-1, 1], (len(blocks), 1)) / (layout.spread * math.sqrt(columns))
+    blocks[:, layout.scale : layout.scale + 2] = scales.astype("<f2").view(np.uint8)
     if layout.minimum:
         at, share = layout.minimum
-        blocks[:, at : at + 2] = np.array([scale * share], "<f2").view(np.uint8)
+        blocks[:, at : at + 2] = (scales * share).astype("<f2").view(np.uint8)
     return blocks
 
 
