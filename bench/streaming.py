@@ -4,9 +4,10 @@
     python -m bench.streaming MODEL.gguf --ram 256MB --io-threads 2,4,8 --block-rows auto,64,256
 
 Each round times (a) the floor: another process, without an engine, reads what the engine read for its last tokens, the
-same ranges in the same order by as many threads, past the system's cache; and (b) decoding itself, without loading.
-The goal is a ratio (a)/(b) of at least 0.90, and a stall beyond the floor under 10 % of the step. With
-`--resident` decoding is timed with all weights in memory, too: what computing alone takes.
+same ranges in the same order by as many threads, past the system's cache; and (b) decoding itself, without loading. It
+goes a, b, b, a, because a disk may give more after it has rested. The goal is a ratio (a)/(b) of at least 0.90, and so a
+stall beyond the floor under 10 % of the step. With `--resident` decoding is timed with all weights in memory, too: what
+computing alone takes.
 """
 
 from __future__ import annotations
@@ -48,6 +49,14 @@ class Round:
     @property
     def ratio(self) -> float:
         return self.floor / self.step
+
+
+@dataclass(frozen=True)
+class Floor:
+    """Seconds for what a token reads, and the mean bytes of a read."""
+
+    seconds: float
+    block: float
 
 
 class Reads:
@@ -111,29 +120,32 @@ def decode(engine: Engine, path: Path, tokens: int) -> tuple[Measurement, Reads]
 
 
 def rounds(engine: Engine, path: Path, tokens: int, count: int, threads: int) -> Iterator[Round]:
-    """The two in turn: the floor begins the first round, decoding the second, and so on."""
+    """The two in turn."""
     measured, reads = decode(engine, path, tokens)  # what the first floor reads; nothing of it is timed
     with CachedPages(path) as pages:
-        for number in range(count):
-            if number % 2 == 0:
-                rate, block = floor(path, reads, measured, tokens, threads)
+        for _ in range(count):
+            first = floor(path, reads, measured, tokens, threads)
             forget(path)
             before = pages.nbytes()
-            measured, reads = decode(engine, path, tokens)
+            steps, read = [], []
+            for _ in range(2):
+                measured, reads = decode(engine, path, tokens)
+                steps.append(1 / measured.decode_short_tok_s)
+                read.append(measured.read_per_token)
             after = pages.nbytes()
-            if number % 2:
-                rate, block = floor(path, reads, measured, tokens, threads)
-            read = measured.read_per_token
-            yield Round(read, read / rate, 1 / measured.decode_short_tok_s, rate, block, before, after)
+            second = floor(path, reads, measured, tokens, threads)
+            floors = statistics.mean((first.seconds, second.seconds))
+            bytes_a_token, step = statistics.mean(read), statistics.mean(steps)
+            yield Round(bytes_a_token, floors, step, bytes_a_token / floors, second.block, before, after)
 
 
-def floor(path: Path, reads: Reads, measured: Measurement, tokens: int, threads: int) -> tuple[float, float]:
-    """→ bytes a second of the last tokens' reads, and the mean bytes of one of them."""
+def floor(path: Path, reads: Reads, measured: Measurement, tokens: int, threads: int) -> Floor:
+    """(a), for the last tokens' reads."""
     last = reads.last(measured.read_per_token * tokens)
     if not last:
         raise SystemExit("Nothing is read a token: grant less, so that the model streams.")
     total = sum(nbytes for _, nbytes in last)
-    return total / floor_seconds(path, last, threads), total / len(last)
+    return Floor(floor_seconds(path, last, threads) * measured.read_per_token / total, total / len(last))
 
 
 def resident_step(path: Path, budgets: Budgets, tokens: int) -> float:
