@@ -5,7 +5,7 @@
 
 Each round times (a) the floor: another process, without an engine, reads what the engine read for its last tokens, the
 same ranges in the same order by as many threads, past the system's cache; and (b) decoding itself, without loading. It
-goes a, b, b, a, because a disk may give more after it has rested. The goal is a ratio (a)/(b) of at least 0.90, and so a
+goes a, b, b, a, because a disk may give more after it has rested. The goal is a ratio (a)/(b) of 0.90 or more, and so a
 stall beyond the floor under 10 % of the step. With `--resident` decoding is timed with all weights in memory, too: what
 computing alone takes.
 """
