@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import gguf
@@ -123,7 +123,13 @@ def tensors(model: PreTrainedModel, apart: bool) -> Iterator[tuple[str, torch.Te
 
 
 def write_deepseek(
-    path: Path, model: PreTrainedModel, encoding: str = "F32", *, apart: bool = True, shard: int = 0
+    path: Path,
+    model: PreTrainedModel,
+    encoding: str = "F32",
+    *,
+    apart: bool = True,
+    shard: int = 0,
+    tokenizer: Callable[[GGUFWriter], object] = no_tokenizer,
 ) -> None:
     """Write the model with its matrices in `encoding`, and give it the rounded weights that the file now holds.
 
@@ -134,7 +140,7 @@ def write_deepseek(
     config = model.config
     third = config.model_type == "deepseek_v3"
     writer = GGUFWriter(path, "deepseek2", split_max_tensors=shard)
-    no_tokenizer(writer)
+    tokenizer(writer)
     writer.add_vocab_size(config.vocab_size)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)

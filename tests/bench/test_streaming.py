@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.streaming import PLAIN, Reads, Round, floor_seconds, report, several, size
+from tests.outside import linux
+
+pytestmark = linux
+
+
+@pytest.fixture
+def file(folder: Path) -> Path:
+    path = folder / "weights"
+    path.write_bytes(os.urandom(1 << 20) + b"end")
+    return path
+
+
+def test_plain_reads_take_time_and_refuse_what_is_not_there(file: Path) -> None:
+    reads = [(0, 65536), (123, 70000), ((1 << 20) - 10, 13)]
+    assert floor_seconds(file, reads, 2) > 0
+    with pytest.raises(SystemExit, match="the file ends before byte 2097152"):
+        floor_seconds(file, [(2 << 20, 65536)], 1)
+
+
+def test_plain_reads_stand_alone(file: Path, folder: Path) -> None:
+    """Without the checkout, and without packages."""
+    job = json.dumps({"path": str(file), "reads": [[0, 4096]], "threads": 1, "direct": False})
+    command = [sys.executable, "-I", "-S", str(PLAIN)]
+    done = subprocess.run(command, input=job, capture_output=True, text=True, cwd=folder)
+    assert float(done.stdout) >= 0 and done.stderr == ""
+
+
+def test_reads_of_the_file_are_recorded_and_no_others(file: Path, folder: Path) -> None:
+    other = folder / "other"
+    other.write_bytes(bytes(100))
+    room, reads, before = bytearray(50), Reads(file), os.preadv
+    with file.open("rb") as ours, other.open("rb") as theirs, reads.recording():
+        for offset in (0, 500, 200):
+            os.preadv(ours.fileno(), [room], offset)
+        os.preadv(theirs.fileno(), [room], 0)
+        os.preadv(ours.fileno(), [room], (1 << 20) + 1)
+    assert os.preadv is before
+    assert reads.made == [(0, 50), (500, 50), (200, 50), ((1 << 20) + 1, 2)]
+    assert reads.last(40) == [(200, 50), ((1 << 20) + 1, 2)]
+
+
+def test_a_report_has_the_medians_of_ratios() -> None:
+    made = [Round(1e9, floor, 1.0, 1e9, 5e5, 0, cached) for floor, cached in ((0.8, 0), (0.95, 2_000_000), (0.9, 0))]
+    told = report(made, 0.25)
+    assert (told["ratio"], told["beyond_floor"], told["stall_share"]) == (0.9, 0.1, 0.25)
+    assert (told["floor_gb_s"], told["mean_read_kb"], told["cached_mb"]) == (1.0, 500.0, 2.0)
+
+
+def test_sizes_and_lists_are_read() -> None:
+    assert (size("256MB"), size("1.5GB"), size("2GiB")) == (256 * 10**6, 1500 * 10**6, 2 << 30)
+    assert several("auto,2,16") == [None, 2, 16]
