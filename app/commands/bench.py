@@ -132,6 +132,12 @@ def _options(arguments: argparse.Namespace, budgets: Budgets) -> list[str]:
         "--context": budgets.context,
         "--kv": budgets.kv,
         "--chunk": budgets.chunk,
+        "--ram": budgets.ram,
+        "--vram": budgets.vram,
+        "--io-threads": budgets.io_threads,
+        "--block-rows": budgets.block_rows,
+        "--mmproj": arguments.mmproj,
+        "--max-patches": budgets.max_patches,
     }
     return [word for name, value in told.items() if value is not None for word in (name, str(value))]
 
