@@ -13,6 +13,9 @@ from engine import Budgets, Finished, Settings, StorageError
 if TYPE_CHECKING:
     from engine import Engine
 
+BAD_INPUT = 2
+"""The exit code of a run in which something was refused with a sentence."""
+
 
 def open_standard_streams() -> None:
     """Have standard input, output and error in UTF-8 on open descriptors, whatever the program was started with.

@@ -52,7 +52,9 @@ def model(*, default: str | None = None, sweep: bool = False) -> argparse.Argume
         help="look at a picture in at most so many patches, which bounds time and memory (default: 4096 where the size "
         "follows the picture's own, as in Qwen's models, else what the model was made for)",
     )
-    group = parser.add_argument_group("memory", "What does not fit streams from disk. SIZE is as in 512MB, 1.5GB or 2GiB; auto is the default.")
+    group = parser.add_argument_group(
+        "memory", "What does not fit streams from disk. SIZE is as in 512MB, 1.5GB or 2GiB; auto is the default."
+    )
     if sweep:
         parser.set_defaults(ram=None)
         group.add_argument(

@@ -78,12 +78,13 @@ class Terminal:
         self.shown = ""
         self._seen = 0
 
-    def until(self, text: str) -> None:
-        """Read on to the next place where this is shown."""
+    def until(self, text: str) -> str:
+        """Read on to the next place where this is shown: → what stands before it."""
         while (at := self.shown.find(text, self._seen)) < 0:
             assert select.select([self._ours], [], [], WAIT)[0], self.shown
             self.shown += os.read(self._ours, 4096).decode(errors="replace")
-        self._seen = at + len(text)
+        before, self._seen = self.shown[self._seen : at], at + len(text)
+        return before
 
     def type(self, text: str) -> None:
         os.write(self._ours, text.encode())

@@ -11,6 +11,7 @@ import pytest
 
 from engine import Engine, Message, Settings, Text
 from tests.app.running import POSIX, STORY, WAIT, Program, Terminal, begin, output
+from tests.tiny_chat import write_tiny_chat
 
 
 def test_chat_answers_each_line_until_it_is_told_to_quit(millstream: Program) -> None:
@@ -24,7 +25,7 @@ def test_chat_answers_each_line_until_it_is_told_to_quit(millstream: Program) ->
 def test_chat_tells_its_commands_instead_of_sending_an_unknown_one(millstream: Program) -> None:
     command = ("chat", "tiny", "--max-tokens", "3", "--temperature", "0")
     done = millstream(*command, stdin="/exit now\n")
-    assert (done.returncode, done.stdout) == (0, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert "no command /exit:" in done.stderr and "/new" in done.stderr and "/quit" in done.stderr
     sent = output(millstream(*command, stdin="//exit now\n"))
     assert sent.strip()
@@ -36,15 +37,15 @@ def test_chat_tells_its_commands_instead_of_sending_an_unknown_one(millstream: P
 
 def test_chat_says_how_a_full_conversation_goes_on(millstream: Program) -> None:
     done = millstream("chat", "tiny", "--context", "40", stdin=f"{'x' * 50}\n")
-    assert done.returncode == 0
+    assert done.returncode == 2
     assert done.stderr.endswith("(Tiny Chat allows 256). `/new` begins again.\n")
     assert "larger" not in millstream("chat", "tiny", stdin=f"{'x' * 300}\n").stderr
 
 
-def test_chat_goes_on_after_a_message_that_does_not_fit(millstream: Program) -> None:
+def test_chat_goes_on_after_a_message_that_does_not_fit_and_its_code_tells_in_the_end(millstream: Program) -> None:
     command = ("chat", "tiny", "--max-tokens", "3", "--temperature", "0")
     done = millstream(*command, stdin=f"{'x' * 300}\nHello\n")
-    assert done.returncode == 0
+    assert done.returncode == 2
     assert done.stderr.startswith("millstream: The prompt has ") and done.stderr.count("\n") == 1
     assert done.stdout.lstrip() == output(millstream(*command, stdin="Hello\n")).lstrip()
 
@@ -79,3 +80,41 @@ def test_ctrl_c_stops_a_reply_and_the_chat_goes_on(starter: Path) -> None:
         rest, errors = process.communicate(b"/new\nSay the word yes.\n", timeout=WAIT)
     assert (process.returncode, errors) == (0, b"")
     assert len(rest.decode().split("\n")) > 2
+
+
+@POSIX
+def test_at_a_terminal_a_refusal_is_told_and_the_prompt_comes_back(library: Path) -> None:
+    with Terminal(library, "chat", "tiny", "--max-tokens", "2") as terminal:
+        for typed, told in (("/exit", "no command /exit"), ("x" * 300, "`/new` begins again."), ("/image", "Name the")):
+            terminal.until("> ")
+            terminal.type(f"{typed}\r")
+            terminal.until(told)
+        terminal.until("> ")
+        terminal.type("Hello\r")
+        terminal.until("[stopped at 2 tokens]")
+        terminal.until("> ")
+        terminal.type("/quit\r")
+        assert terminal.process.wait(WAIT) == 0
+
+
+@POSIX
+def test_the_model_can_be_opened_again_in_the_middle_of_a_conversation(folder: Path, library: Path) -> None:
+    path = write_tiny_chat(folder / "mill.gguf")
+    whole = path.read_bytes()
+    with Terminal(library, "chat", str(path), "--max-tokens", "5", "--temperature", "0", "--threads", "1") as terminal:
+
+        def enter(line: str, until: str) -> str:
+            """→ what is shown after the line, up to there."""
+            terminal.until("> ")
+            terminal.type(f"{line}\r")
+            terminal.until(f"{line}\r\n")
+            return terminal.until(until)
+
+        first = enter("Hello", "[stopped at 5 tokens]").split("\x1b[K")[-1]
+        path.write_bytes(whole[:-3000])
+        assert "mill.gguf" in enter("/open", "`/open` opens the model again.")
+        enter("Hello", "No model is open: `/open` opens it.")
+        path.write_bytes(whole)
+        enter("/open", "Tiny Chat is open again.")
+        enter("/new", "A new conversation.")
+        assert enter("Hello", "[stopped at 5 tokens]").split("\x1b[K")[-1] == first
