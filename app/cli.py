@@ -69,6 +69,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MillstreamError as error:
         complain(error)
         return BAD_INPUT
+    except MemoryError:
+        complain("The system refused the memory for this: close other programs, or choose a smaller model.")
+        return BAD_INPUT
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:

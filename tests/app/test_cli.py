@@ -181,3 +181,23 @@ def test_where_the_window_cannot_open_it_names_the_terminal_chat(
         monkeypatch.delenv(name, raising=False)
     if sys.platform == "linux":
         assert "no display" in refusal(millstream())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits and files of Linux")
+def test_memory_that_the_system_refuses_gets_one_sentence(library: Path) -> None:
+    code = (
+        "import resource; from app.cli import main\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29))\n"
+        "raise SystemExit(main())"
+    )
+    with open("/dev/zero", "rb") as endless:
+        done = subprocess.run(
+            [sys.executable, "-c", code, "run", "tiny", "-p", "-"],
+            stdin=endless,
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            env=os.environ | {"MILLSTREAM_HOME": str(library)},
+            timeout=WAIT,
+        )
+    assert "refused the memory" in refusal(done)

@@ -195,7 +195,7 @@ def context_full(window) -> None:
             window.chat.session.last_request_id,
             "The prompt has 9120 tokens, but the context holds 8192: shorten it, or load the model with a larger "
             "context (SmolLM2 135M Instruct allows 8192).",
-            True,
+            "new chat",
         ),
     )
 
@@ -208,6 +208,19 @@ def answer_failed(window) -> None:
             window.chat.session.last_request_id,
             "Something went wrong inside Millstream. Trying again may help; what happened stands in "
             "/home/ada/.local/state/millstream/log/millstream.log.",
+        ),
+    )
+
+
+def model_lost(window) -> None:
+    ask(window, "What is a water mill?", ANSWER[:420])
+    say(
+        window,
+        AnswerFailed(
+            window.chat.session.last_request_id,
+            "Reading tensor blk.17.ffn_down.weight from /media/ada/Backup/models/Qwen3-235B-A22B-Instruct-Q4_K_M.gguf "
+            "failed: Input/output error. Check the disk, or download the file again.",
+            "open again",
         ),
     )
 
@@ -275,6 +288,7 @@ def states() -> Iterator[tuple[str, Callable[[Window], None]]]:
     yield "12-stopped", stopped
     yield "13-context-full", context_full
     yield "14-answer-failed", answer_failed
+    yield "14b-model-lost", model_lost
     yield "15-nearly-full", nearly_full
     yield "16-long-draft", long_draft
     yield "17-narrow", narrow
