@@ -19,7 +19,7 @@ def test_bench_tells_its_fields(millstream: Program) -> None:
         *("threads", "peak_memory_bytes", "bytes_read", "multiply_adds_per_token", "bytes_per_token"),
         *("decode_short_bytes_per_token", "decode_long_bytes_per_token"),
     }
-    assert {"model"} | rates | shares | floors | counts == set(told)
+    assert {"model", "fingerprint"} | rates | shares | floors | counts == set(told)
     assert told["threads"] == 1
     assert all(told[number] > 0 for number in rates | floors | counts)
     shown = output(millstream(*command))
