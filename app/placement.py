@@ -62,7 +62,7 @@ def parts(plan: Plan) -> tuple[tuple[str, int], ...]:
         ("weights", plan.weights),
         ("experts used lately", plan.experts),
         ("blocks on their way from disk", plan.arena),
-        ("keys and values", plan.kv),
+        ("the conversation's keys and values", plan.kv),
         ("working memory", plan.activations),
         ("rotary positions", plan.tables),
         ("pictures", plan.vision),
