@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from app.places import measurements_file
 from engine import Budgets, Finished, Settings, StorageError
 
 if TYPE_CHECKING:
@@ -187,7 +188,11 @@ def open_engine(model: str, budgets: Budgets, mmproj: str | None = None) -> Engi
     line = Progress()
     try:
         return Engine.load(
-            path, budgets, mmproj=mmproj, progress=lambda step: line.show(step.what, step.done, step.total)
+            path,
+            budgets,
+            mmproj=mmproj,
+            progress=lambda step: line.show(step.what, step.done, step.total),
+            measurements=measurements_file(),
         )
     finally:
         line.clear()

@@ -72,7 +72,7 @@ class Worker(QObject):
             return Loaded(
                 info=self._engine.info,
                 context_length=self._engine.context_length,
-                memory=self._engine.memory,
+                plan=self._engine.plan,
                 machine_bytes=machine.total,
                 free_bytes=machine.available,
             )
