@@ -72,6 +72,7 @@ class Chat(QObject):
         composer.pictures_changed.connect(self._look_for_obstacles)
         conversation.retry.connect(self.retry)
         conversation.new_chat.connect(self.new_chat)
+        conversation.open_again.connect(self.open_again)
         model_bar.new_chat.connect(self.new_chat)
 
     def load(self, model: str) -> None:
@@ -93,6 +94,11 @@ class Chat(QObject):
 
     def load_again(self) -> None:
         self.load(self._model)
+
+    def open_again(self) -> None:
+        """Open the model anew, whose file failed in a reply. The conversation goes on with it."""
+        if self.state == "ready":
+            self.load_again()
 
     def cancel_load(self) -> None:
         self._start.show_cancelling()
@@ -145,6 +151,7 @@ class Chat(QObject):
                 self._model_bar.show_model(notice)
                 self._start.show_invitation()
                 if self.session.exchanges:
+                    self._conversation.model_opened()
                     self._pages.setCurrentWidget(self._conversation)
                 self._look_for_obstacles()
                 self._set_state("ready")
@@ -199,7 +206,7 @@ class Chat(QObject):
         reply = self._conversation.reply
         if exchange is not None and reply is not None:
             exchange.fail(notice.sentence)
-            reply.fail(notice.sentence, notice.needs_new_chat)
+            reply.fail(notice.sentence, notice.way_out)
         self._end_answer(0.0)
 
     def _end_answer(self, tok_s: float) -> None:

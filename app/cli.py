@@ -10,10 +10,9 @@ from importlib import metadata
 from typing import IO, NoReturn
 
 from app.commands import COMMANDS
-from app.console import complain, open_standard_streams, write
+from app.console import BAD_INPUT, complain, open_standard_streams, write
 from engine.errors import MillstreamError
 
-BAD_INPUT = 2
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 """What a shell reports for a program that SIGINT or SIGPIPE ended: 128 and the signal's number."""
@@ -69,6 +68,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except MillstreamError as error:
         complain(error)
+        return BAD_INPUT
+    except MemoryError:
+        complain("The system refused the memory for this: close other programs, or choose a smaller model.")
         return BAD_INPUT
     except KeyboardInterrupt:
         return INTERRUPTED

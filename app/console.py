@@ -8,10 +8,14 @@ import sys
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from app.places import measurements_file
 from engine import Budgets, Finished, Settings, StorageError
 
 if TYPE_CHECKING:
     from engine import Engine
+
+BAD_INPUT = 2
+"""The exit code of a run in which something was refused with a sentence."""
 
 
 def open_standard_streams() -> None:
@@ -184,7 +188,11 @@ def open_engine(model: str, budgets: Budgets, mmproj: str | None = None) -> Engi
     line = Progress()
     try:
         return Engine.load(
-            path, budgets, mmproj=mmproj, progress=lambda step: line.show(step.what, step.done, step.total)
+            path,
+            budgets,
+            mmproj=mmproj,
+            progress=lambda step: line.show(step.what, step.done, step.total),
+            measurements=measurements_file(),
         )
     finally:
         line.clear()

@@ -24,6 +24,7 @@ class Conversation(QScrollArea):
 
     retry = Signal()
     new_chat = Signal()
+    open_again = Signal()
 
     def __init__(self, look: Look) -> None:
         super().__init__()
@@ -86,6 +87,7 @@ class Conversation(QScrollArea):
         reply = ReplyView(author, self._look)
         reply.retry.connect(self.retry)
         reply.new_chat.connect(self.new_chat)
+        reply.open_again.connect(self.open_again)
         reply.thoughts.unfolding.connect(self._let_go)
         for view in (asked, reply):
             view.caret_moved.connect(self._keep_in_view)
@@ -120,6 +122,11 @@ class Conversation(QScrollArea):
         """Show what came while the window was minimised."""
         if self.reply is not None:
             self.reply.show_pending()
+
+    def model_opened(self) -> None:
+        """A reply that failed for want of its model can be asked for again."""
+        if self.reply is not None:
+            self.reply.model_opened()
 
     def follow(self) -> None:
         """Go to the newest text, and stay with it."""

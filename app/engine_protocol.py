@@ -7,7 +7,7 @@ from typing import Protocol
 
 from app.requests import Report
 from engine.cancel import Cancel
-from engine.types import Event, MemoryUse, Message, ModelInfo, Settings
+from engine.types import Event, Message, ModelInfo, Plan, Settings
 
 
 class ChatEngine(Protocol):
@@ -22,7 +22,9 @@ class ChatEngine(Protocol):
         ...
 
     @property
-    def memory(self) -> MemoryUse: ...
+    def plan(self) -> Plan:
+        """Where its weights are, what memory it takes, and how fast that makes it."""
+        ...
 
     def chat(
         self, messages: Sequence[Message], settings: Settings | None = None, *, cancel: Cancel | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from app.engine_protocol import ChatEngine
+from app.places import measurements_file
 from app.requests import Fetching, Loading, Report
 from engine.cancel import Cancel
 from engine.types import Budgets
@@ -15,7 +16,7 @@ def load_local(model: str, report: Report, cancel: Cancel, budgets: Budgets | No
 
     What it needs is imported here, in the engine's thread, so that the window need not wait for it.
     """
-    from engine import Engine
+    from engine import Engine, plan
     from registry import starter
     from registry.library import Library
 
@@ -26,10 +27,15 @@ def load_local(model: str, report: Report, cancel: Cancel, budgets: Budgets | No
         )
     else:
         path = library.resolve(model)
-    report(Loading("Opening the model", 0, 0))
+    measurements = measurements_file()
+    report(Loading("Opening the model" if measurements.exists() else "Measuring this machine", 0, 0))
+    planned = plan(path, budgets, measurements=measurements)
+    cancel.check()
+    report(Loading("Opening the model", 0, 0, planned))
     return Engine.load(
         path,
         budgets,
-        progress=lambda progress: report(Loading(progress.what, progress.done, progress.total)),
+        progress=lambda progress: report(Loading(progress.what, progress.done, progress.total, planned)),
         cancel=cancel,
+        measurements=measurements,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, Qt, Signal
@@ -10,6 +11,8 @@ from PySide6.QtWidgets import QApplication, QHBoxLayout, QLabel, QWidget
 
 from app.stylesheet import palette, style_sheet
 from app.theme import Theme, TypeScale, load_theme
+
+_LONG_WORD = re.compile(r"\S{24}(?=\S)")
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,12 @@ def label(text: str = "", *, level: str = "", tone: str = "", wrap: bool = False
     if tone:
         made.setProperty("tone", tone)
     return made
+
+
+def breakable(text: str) -> str:
+    """The same with places for a line to end in long words, which the path of a file may be: a label breaks lines at a
+    zero-width space, but within no word."""
+    return _LONG_WORD.sub("\\g<0>\u200b", text)
 
 
 def set_property(widget: QWidget, name: str, value: object) -> None:

@@ -1,4 +1,4 @@
-"""The bar above the conversation: which model answers, whether it fits, how fast it is and what it takes."""
+"""The bar above the conversation: which model answers, how it runs, how fast it is and what it takes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from app.elided_label import ElidedLabel
 from app.icons import Picture, icon
 from app.look import Look, label, set_property
 from app.naming import display_name, main_encoding
+from app.placement import sentence
+from app.placement import speed as predicted
+from app.placement_view import PlacementView
 from app.requests import Loaded
 from app.throttle import Every, Rate
+from engine.types import Plan
 from engine.units import human_bytes
 
 GAUGE_INTERVAL_S = 1.0
@@ -55,7 +59,14 @@ class ModelBar(QFrame):
         self.models_button.setAccessibleName(self.tr("Open another model"))
         self._eye = Picture("eye", 16)
         self._eye.setAccessibleName(self.tr("This model sees pictures"))
-        self._fit = label(level="small", tone="muted")
+        self.fit_button = QToolButton()
+        self.fit_button.setProperty("quiet", True)
+        self.fit_button.clicked.connect(self.show_placement)
+        self._fits: tuple[str, ...] = ("",)
+        """How the model runs, from the most that is said of it to the least."""
+        self.placement = PlacementView(self)
+        self.open_menu.addSeparator()
+        self.placement_action = self.open_menu.addAction(self.tr("How this model runs"), self.show_placement)
         self._speed = label(level="small", tone="muted")
         self._memory = label(level="small", tone="muted")
 
@@ -69,7 +80,7 @@ class ModelBar(QFrame):
         named.addWidget(self._eye)
         named.addWidget(self.models_button)
         row.addLayout(named)
-        row.addWidget(self._fit)
+        row.addWidget(self.fit_button)
         row.addStretch(1)
         row.addWidget(self._speed)
         row.addWidget(self._memory)
@@ -81,7 +92,10 @@ class ModelBar(QFrame):
         self._name.setToolTip("")
         self._eye.hide()
         set_property(self._name, "tone", "muted")
-        for gauge in (self._fit, self._speed, self._memory):
+        self._set_fit(("",))
+        self.placement.close()
+        self.placement_action.setEnabled(False)
+        for gauge in (self._speed, self._memory):
             gauge.clear()
         self._make_room()
 
@@ -97,17 +111,16 @@ class ModelBar(QFrame):
         )
         set_property(self._name, "tone", "")
         tight = loaded.free_bytes < TIGHT * loaded.machine_bytes
-        self._fit.setText(self.tr("memory is tight") if tight else self.tr("fits memory"))
-        set_property(self._fit, "tone", "warn" if tight else "muted")
-        self._fit.setToolTip(
-            self.tr("Weights {weights}, conversation {kv}, working memory {work}; this machine has {machine}").format(
-                weights=human_bytes(loaded.memory.weights),
-                kv=human_bytes(loaded.memory.kv),
-                work=human_bytes(loaded.memory.activations),
-                machine=human_bytes(loaded.machine_bytes),
-            )
-        )
+        self._set_fit(self._how_it_runs(loaded.plan, tight))
+        set_property(self.fit_button, "tone", "warn" if tight else "")
+        self.fit_button.setToolTip(sentence(loaded.plan))
+        self.placement.set_plan(loaded.plan)
+        self.placement_action.setEnabled(True)
         self._show_memory()
+
+    def show_placement(self) -> None:
+        """Tell where the weights are."""
+        self.placement.open_under(self.models_button if self.fit_button.isHidden() else self.fit_button)
 
     @property
     def sees(self) -> bool:
@@ -142,8 +155,23 @@ class ModelBar(QFrame):
         )
         self._make_room()
 
+    def _how_it_runs(self, plan: Plan, tight: bool) -> tuple[str, ...]:
+        disk = self.tr("streams from disk")
+        if tight:
+            least = self.tr("memory is tight")
+            return (f"{disk}, {least}", least) if plan.streams else (least,)
+        if not plan.streams:
+            return (self.tr("in memory"),)
+        return (*([f"{disk}, {predicted(plan.tok_s)}"] if plan.tok_s else []), disk, self.tr("from disk"))
+
+    def _set_fit(self, forms: tuple[str, ...]) -> None:
+        self._fits = forms
+        self.fit_button.setText(forms[0])
+        self.fit_button.setAccessibleName(self.tr("How this model runs: {how}").format(how=forms[0]))
+
     def _make_room(self) -> None:
-        """A gauge is shown whole or not at all: first goes the fit, then the memory, last the speed."""
+        """A gauge is shown whole or not at all: first goes the fit, of which less is said before, then the memory, last
+        the speed."""
         row = self.layout()
         margins = row.contentsMargins()
         fixed = self.new_chat_button.sizeHint().width() + self._name.minimumSizeHint().width()
@@ -152,11 +180,19 @@ class ModelBar(QFrame):
         if self.width() < NARROW:
             # The name is worth more than the gauges after the first.
             room -= max(0, min(self._name.sizeHint().width(), NAME) - self._name.minimumSizeHint().width())
-        for gauge in (self._speed, self._memory, self._fit):
+        for gauge in (self._speed, self._memory):
             wanted = row.spacing() + gauge.sizeHint().width()
-            shown = wanted <= room and not (gauge is self._fit and self.width() < NARROW)
-            gauge.setVisible(shown)
-            room = room - wanted if shown else 0
+            gauge.setVisible(wanted <= room)
+            room = room - wanted if wanted <= room else 0
+        # All but the least that can be said of the fit gives way to the rest of the name.
+        rest = max(0, self._name.sizeHint().width() - self._name.minimumSizeHint().width())
+        for form in self._fits:
+            self.fit_button.setText(form)
+            spared = 0 if form == self._fits[-1] or self.width() < NARROW else rest
+            shown = bool(form) and row.spacing() + self.fit_button.sizeHint().width() <= room - spared
+            if shown:
+                break
+        self.fit_button.setVisible(shown)
         row.activate()  # at once: a gauge that was empty has no width yet
 
     def _show_speed(self, tok_s: float | None) -> None:

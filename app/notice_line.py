@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from app.icons import Picture
-from app.look import Look, label
-
-_LONG_WORD = re.compile(r"\S{24}(?=\S)")
-"""A file's name may be one. A label breaks lines at a zero-width space, but within no word."""
+from app.look import Look, breakable, label
 
 
 class NoticeLine(QWidget):
@@ -31,7 +26,7 @@ class NoticeLine(QWidget):
 
     def show_sentence(self, sentence: str) -> None:
         self.sentence = sentence
-        self._text.setText(_LONG_WORD.sub("\\g<0>\u200b", sentence))
+        self._text.setText(breakable(sentence))
         self._text.setAccessibleName(sentence)
         self.setVisible(bool(sentence))
 

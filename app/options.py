@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from engine import Budgets, Image, Message, Settings, SettingsError
 from engine.checks import check_budgets, check_settings
 from engine.types import EFFORTS
+from engine.units import parse_bytes
+
+AUTO = "auto"
+"""The value of an option that leaves the choice to the engine."""
 
 
-def model(*, default: str | None = None) -> argparse.ArgumentParser:
-    """Which model, and how it is run: accepted alike by every command that takes a model."""
+def model(*, default: str | None = None, sweep: bool = False) -> argparse.ArgumentParser:
+    """Which model, and how it is run: accepted alike by every command that takes a model.
+
+    With `sweep`, `--ram` takes several sizes: `rams` is then the list of them, and `ram` is left to the engine.
+    """
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument(
         "model",
@@ -43,6 +51,41 @@ def model(*, default: str | None = None) -> argparse.ArgumentParser:
         metavar="N",
         help="look at a picture in at most so many patches, which bounds time and memory (default: 4096 where the size "
         "follows the picture's own, as in Qwen's models, else what the model was made for)",
+    )
+    group = parser.add_argument_group(
+        "memory", "What does not fit streams from disk. SIZE is as in 512MB, 1.5GB or 2GiB; auto is the default."
+    )
+    if sweep:
+        parser.set_defaults(ram=None)
+        group.add_argument(
+            "--ram",
+            dest="rams",
+            type=_several(_size),
+            metavar="SIZE,…",
+            help="memory for the model, its cache and its buffers (default: what is free, but for a reserve); several "
+            "sizes are measured in turn",
+        )
+    else:
+        group.add_argument(
+            "--ram",
+            type=_auto(_size),
+            metavar="SIZE",
+            help="memory for the model, its cache and its buffers (default: what is free, but for a reserve)",
+        )
+    group.add_argument(
+        "--vram", type=_auto(_size), metavar="SIZE", help="the same of a graphics card (default: what is free there)"
+    )
+    group.add_argument(
+        "--io-threads",
+        type=_auto(_whole),
+        metavar="N",
+        help="reads from disk at once, 1 to 64 (default: as many as this disk gains from)",
+    )
+    group.add_argument(
+        "--block-rows",
+        type=_auto(_whole),
+        metavar="N",
+        help="most rows of a matrix that are read at once, at least 1 (default: as suits the memory and the disk)",
     )
     return parser
 
@@ -103,7 +146,15 @@ def json_output(parser: argparse.ArgumentParser) -> None:
 def budgets(arguments: argparse.Namespace) -> Budgets:
     """Raises SettingsError for a value outside what is allowed."""
     chosen = Budgets(
-        arguments.threads, arguments.context, arguments.kv, arguments.chunk, max_patches=arguments.max_patches
+        threads=arguments.threads,
+        context=arguments.context,
+        kv=arguments.kv,
+        chunk=arguments.chunk,
+        max_patches=arguments.max_patches,
+        ram=arguments.ram,
+        vram=arguments.vram,
+        io_threads=arguments.io_threads,
+        block_rows=arguments.block_rows,
     )
     check_budgets(chosen)
     return chosen
@@ -170,3 +221,27 @@ def _text(argument: str) -> str:
     except UnicodeEncodeError as error:
         raise argparse.ArgumentTypeError("the text is not UTF-8") from error
     return argument
+
+
+def _size(argument: str) -> int:
+    try:
+        return parse_bytes(argument)
+    except SettingsError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _whole(argument: str) -> int:
+    try:
+        return int(argument)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{argument[:40]!r} is not a whole number") from error
+
+
+def _auto(kind: Callable[[str], int]) -> Callable[[str], int | None]:
+    """The same, or `None` for "auto"."""
+    return lambda argument: None if argument.strip() == AUTO else kind(argument)
+
+
+def _several(kind: Callable[[str], int]) -> Callable[[str], list[int | None]]:
+    """A list of these, with commas between them."""
+    return lambda argument: [_auto(kind)(part) for part in argument.split(",")]

@@ -1,11 +1,11 @@
-"""Where the window keeps what is its own. Models have a folder of theirs (`registry.library`)."""
+"""Where the program keeps what is its own. Models have a folder of theirs (`registry.library`)."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from platformdirs import user_config_path, user_log_path
+from platformdirs import user_cache_path, user_config_path, user_log_path
 
 
 def settings_file() -> Path:
@@ -16,6 +16,12 @@ def settings_file() -> Path:
 def log_file() -> Path:
     home = _home()
     return (home / "logs" if home else user_log_path("millstream", appauthor=False)) / "millstream.log"
+
+
+def measurements_file() -> Path:
+    """How fast this machine's disks and memory are. It may be deleted: what is missing is measured again."""
+    home = _home()
+    return (home / "cache" if home else user_cache_path("millstream", appauthor=False)) / "measurements.json"
 
 
 def _home() -> Path | None:

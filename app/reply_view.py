@@ -11,8 +11,9 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QProgressBar, QPushButton, QV
 
 from app.call_view import CallView
 from app.icons import Picture
-from app.look import Look, label
+from app.look import Look, breakable, label
 from app.message_view import MessageView
+from app.requests import WayOut
 from app.thoughts import Thoughts
 from app.throttle import Clock, Throttle
 from engine.types import ToolCall
@@ -29,6 +30,7 @@ class ReplyView(MessageView):
 
     retry = Signal()
     new_chat = Signal()
+    open_again = Signal()
 
     def __init__(self, author: str, look: Look, clock: Clock = time.monotonic) -> None:
         super().__init__("model", author, look)
@@ -52,6 +54,7 @@ class ReplyView(MessageView):
         self.error = ""
         self.way_out: QPushButton | None = None
         """What leads on from an error."""
+        self._leads: WayOut = "retry"
         self.copy_button.setEnabled(False)
         self.body.hide()
         self.lines.insertWidget(self.lines.indexOf(self.body), self.thoughts)
@@ -117,11 +120,17 @@ class ReplyView(MessageView):
         self._status.setToolTip(details)
         self._status.show()
 
-    def fail(self, sentence: str, needs_new_chat: bool) -> None:
+    def fail(self, sentence: str, way_out: WayOut) -> None:
         self._settle()
         self.error = sentence
         self.lines.addSpacing(4)
-        self.lines.addWidget(self._make_notice(sentence, needs_new_chat))
+        self.lines.addWidget(self._make_notice(sentence))
+        self._lead(way_out)
+
+    def model_opened(self) -> None:
+        """The model has been opened again, so that what failed can be asked once more."""
+        if self._leads == "open again":
+            self._lead("retry")
 
     def give_up(self) -> None:
         """Take away what leads on from an error: the conversation has gone on without it."""
@@ -157,25 +166,35 @@ class ReplyView(MessageView):
         self._wait.stop()
         self.activity.hide()
 
-    def _make_notice(self, sentence: str, needs_new_chat: bool) -> QWidget:
+    def _lead(self, way_out: WayOut) -> None:
+        assert self.way_out is not None
+        self._leads = way_out
+        self.way_out.setText(
+            {
+                "retry": self.tr("Try again"),
+                "new chat": self.tr("New chat"),
+                "open again": self.tr("Open the model again"),
+            }[way_out]
+        )
+
+    def _follow_way_out(self) -> None:
+        {"retry": self.retry, "new chat": self.new_chat, "open again": self.open_again}[self._leads].emit()
+
+    def _make_notice(self, sentence: str) -> QWidget:
         notice = QFrame()
         notice.setObjectName("notice")
         self._sign = Picture("warning", 20, self._look.theme.bad)
         self._sign.setAccessibleName(self.tr("Error"))
-        text = label(sentence, wrap=True)
-        if needs_new_chat:
-            button = QPushButton(self.tr("New chat"))
-            button.clicked.connect(self.new_chat)
-        else:
-            button = QPushButton(self.tr("Try again"))
-            button.clicked.connect(self.retry)
+        text = label(breakable(sentence), wrap=True)
+        text.setAccessibleName(sentence)
+        self.way_out = QPushButton()
+        self.way_out.clicked.connect(self._follow_way_out)
         row = QHBoxLayout(notice)
         row.setContentsMargins(12, 12, 12, 12)
         row.setSpacing(12)
         row.addWidget(self._sign)
         row.addWidget(text, 1)
-        row.addWidget(button)
-        self.way_out = button
+        row.addWidget(self.way_out)
         return notice
 
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
-from engine.types import Event, MemoryUse, Message, ModelInfo, Settings
+from engine.types import Event, Message, ModelInfo, Plan, Settings
+
+WayOut = Literal["retry", "new chat", "open again"]
+"""What leads on from a reply that failed: the same question once more; a new chat, where it would fail again in this
+one; or the model opened again, where its file did not give what it should."""
 
 
 @dataclass(frozen=True)
@@ -43,18 +48,20 @@ class Fetching:
 
 @dataclass(frozen=True)
 class Loading:
-    """The model is being put into memory; `what` names the step; `total` is 0 where there is nothing to measure."""
+    """The model is being put into memory; `what` names the step; `total` is 0 where there is nothing to measure. `plan`
+    says how it will run, once that is known."""
 
     what: str
     done: int
     total: int
+    plan: Plan | None = None
 
 
 @dataclass(frozen=True)
 class Loaded:
     info: ModelInfo
     context_length: int
-    memory: MemoryUse
+    plan: Plan
     machine_bytes: int
     """The memory that this machine has."""
     free_bytes: int
@@ -88,11 +95,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class AnswerFailed:
-    """The reply ended in an error. `needs_new_chat`: the same question would fail again in this conversation."""
+    """The reply ended in an error."""
 
     request_id: int
     sentence: str
-    needs_new_chat: bool = False
+    way_out: WayOut = "retry"
 
 
 Notice = Fetching | Loading | Loaded | LoadCancelled | LoadFailed | Unloaded | Answer | AnswerFailed

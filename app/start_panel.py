@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QFrame, QProgressBar, QPushButton, QScrollArea, QV
 from app.choosing import OpenMenu
 from app.icons import Picture
 from app.look import centred, label, set_property
+from app.placement import sentence
 from app.requests import Fetching, Loading
 
 WIDTH = 520
@@ -90,10 +91,12 @@ class StartPanel(QScrollArea):
         )
 
     def show_loading(self, progress: Loading | None = None) -> None:
+        progress = progress or Loading("", 0, 0)
+        meanwhile = self.tr("You can write your message meanwhile.")
         self._set(
             self.tr("Loading the model"),
-            self.tr("You can write your message meanwhile."),
-            progress=progress or Loading("", 0, 0),
+            f"{sentence(progress.plan)}\n{meanwhile}" if progress.plan else meanwhile,
+            progress=progress,
         )
 
     def show_cancelling(self) -> None:

@@ -60,6 +60,8 @@ QToolButton[outlined="true"]:focus { border: 2px solid $accent; padding: 4px; }
 QToolButton[badge="true"] { background: $raised; border: 1px solid $muted; border-radius: 11px; padding: 0; }
 QToolButton[badge="true"]:hover { background: $code; }
 QToolButton[badge="true"]:focus { border: 2px solid $accent; }
+QToolButton[quiet="true"] { color: $muted; font-size: ${small}px; padding: 4px 6px; }
+QToolButton[quiet="true"][tone="warn"] { color: $warn; }
 QToolButton::menu-indicator { image: none; width: 0; }
 QMenu { background: $raised; color: $text; border: 1px solid $border; padding: 4px; }
 QMenu::item { padding: 6px 16px; border-radius: 4px; }
@@ -92,6 +94,16 @@ QPlainTextEdit#draft {
     background: transparent; color: $text; border: none; placeholder-text-color: $muted;
     selection-background-color: $accent; selection-color: $on_accent;
 }
+
+QFrame#popover { background: $raised; border: 1px solid $border; }
+QFrame#popover QLabel { border: 1px solid transparent; border-radius: 4px; }
+QFrame#popover QLabel:focus { border-color: $accent; }
+QTableWidget { background: transparent; color: $text; border: none; outline: none; font-size: ${small}px; }
+QTableWidget::item { padding: 2px 4px; border: 1px solid transparent; border-radius: 4px; }
+QTableWidget::item:focus { border-color: $accent; color: $text; }
+QHeaderView { background: transparent; border: none; font-size: ${small}px; }
+QHeaderView::section { background: transparent; color: $muted; border: none; padding: 2px 7px 2px 5px; }
+QTableCornerButton::section { background: transparent; border: none; }
 
 QProgressBar { background: $border; border: none; border-radius: 3px; min-height: 6px; max-height: 6px; }
 QProgressBar::chunk { background: $accent; border-radius: 3px; }

@@ -6,22 +6,18 @@ The peer is any command that prints, as its last line, one JSON object with `pre
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import shlex
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
-import psutil
-
-from engine.errors import MillstreamError, SettingsError, StorageError
+from app import child
+from app.child import Command, Ended
+from engine.errors import MillstreamError, SettingsError
 
 SHARES = {
     "decode_short_tok_s": "decode_short_bandwidth_share",
@@ -30,16 +26,9 @@ SHARES = {
 }
 """What both sides tell, in tokens a second, and under which name ours tells its share of the machine's floor."""
 
-TAIL = 1 << 16
-"""Bytes of a command's output that are looked at, from its end."""
-GRACE = 2.0
-"""Seconds in which a command may end by itself once it is told to."""
-
 PEER = "The peer's command"
 OURS = "Our own measurement"
 
-Command = str | list[str]
-"""As `subprocess.Popen` takes it: a command line on Windows, its words elsewhere."""
 Figures = Mapping[str, float]
 
 
@@ -91,12 +80,6 @@ def peer_command(text: str, model: Path) -> Command:
     return command
 
 
-def our_command(model: Path, options: Sequence[str]) -> Command:
-    """`millstream bench` by this interpreter, from wherever this program was loaded."""
-    start = f"import sys; sys.path[0] = {str(Path(__file__).resolve().parents[1])!r}; from app.cli import main"
-    return [sys.executable, "-c", f"{start}; sys.exit(main())", "bench", str(model), *options, "--json"]
-
-
 def compare(
     ours: Command, peer: Command, *, rounds: int, limit: float, progress: Callable[[str, int], None] | None = None
 ) -> list[Round]:
@@ -113,7 +96,7 @@ def compare(
         for who in (PEER, OURS) if number % 2 == 0 else (OURS, PEER):
             if progress is not None:
                 progress(who, 2 * number + len(figures))
-            figures[who] = _read_figures(who, _run(who, commands[who], limit))
+            figures[who] = _figures(who, child.run(who, commands[who], limit))
         made.append(Round(figures[OURS], figures[PEER]))
     return made
 
@@ -141,69 +124,13 @@ def _median(rounds: Sequence[Round], name: str) -> float | None:
     return statistics.median(told) if told else None
 
 
-def _run(who: str, command: Command, limit: float) -> str:
-    """The end of what the command prints. Its input is empty, and what it complains of is kept for our own sentence."""
-    with contextlib.ExitStack() as files:
-        try:
-            out, errors = (files.enter_context(tempfile.TemporaryFile()) for _ in range(2))
-        except OSError as error:
-            raise StorageError(f"There is no room for temporary files: {error.strerror}.") from error
-        try:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=errors)
-        except OSError as error:
-            program = command if isinstance(command, str) else command[0]
-            raise MillstreamError(f"{who} does not start: {program}: {error.strerror}.") from error
-        try:
-            status = process.wait(limit)
-        except subprocess.TimeoutExpired as error:
-            raise MillstreamError(
-                f"{who} was stopped after {limit:g} seconds without an end; --limit allows it more."
-            ) from error
-        finally:
-            _stop(process)
-        if status == 0:
-            return _tail(out)
-        said = (_tail(errors).strip().splitlines() or ["it gave no reason"])[-1].strip()[:300]
-        ending = f"was ended by signal {-status}" if status < 0 else f"failed with exit status {status}"
-        raise MillstreamError(f"{who} {ending}: {said.removeprefix('millstream: ')}")
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End what still runs of a command: the process and all that it started."""
-    if process.poll() is not None:
-        return
-    try:
-        leader = psutil.Process(process.pid)
-        running = [*leader.children(recursive=True), leader]
-    except psutil.Error:
-        running = []
-    try:
-        _each(running, psutil.Process.terminate)
-        psutil.wait_procs(running, GRACE)
-    finally:  # also where a person presses Ctrl+C again
-        _each(running, psutil.Process.kill)
-        process.kill()
-        process.wait()
-
-
-def _each(processes: Sequence[psutil.Process], end: Callable[[psutil.Process], None]) -> None:
-    for process in processes:
-        with contextlib.suppress(psutil.Error):
-            end(process)
-
-
-def _tail(file: IO[bytes]) -> str:
-    file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
-    return file.read().decode("utf-8", errors="replace")
-
-
-def _read_figures(who: str, text: str) -> Figures:
-    """The numbers of the JSON object in the last line. Raises MillstreamError where one of the speeds is none."""
-    try:
-        told = json.loads((text.strip().splitlines() or [""])[-1])
-    except (ValueError, RecursionError):
-        told = None
-    if not isinstance(told, dict):
+def _figures(who: str, ended: Ended) -> Figures:
+    """The numbers of the JSON object that was printed. Raises MillstreamError where the command failed, or one of the
+    speeds is none."""
+    if ended.status:
+        raise MillstreamError(f"{who} {ended.fault}")
+    told = ended.told()
+    if told is None:
         raise MillstreamError(f"{who} did not print a JSON object as its last line; it needs {', '.join(SHARES)}.")
     for field in SHARES:
         if field not in told:

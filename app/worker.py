@@ -23,10 +23,11 @@ from app.requests import (
     Request,
     Unload,
     Unloaded,
+    WayOut,
 )
 from app.throttle import Every
 from engine.cancel import Cancel, Cancelled
-from engine.errors import ContextError, MillstreamError
+from engine.errors import ContextError, MillstreamError, ModelFileError
 from engine.types import Finished, PrefillProgress
 
 log = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ class Worker(QObject):
             return Loaded(
                 info=self._engine.info,
                 context_length=self._engine.context_length,
-                memory=self._engine.memory,
+                plan=self._engine.plan,
                 machine_bytes=machine.total,
                 free_bytes=machine.available,
             )
@@ -98,7 +99,7 @@ class Worker(QObject):
             if not finished:
                 raise RuntimeError("the reply ended without a Finished event")
         except BaseException as error:
-            self._say(AnswerFailed(request.request_id, self._sentence(error), isinstance(error, ContextError)))
+            self._say(AnswerFailed(request.request_id, self._sentence(error), _way_out(error)))
 
     def _unload(self) -> None:
         engine, self._engine = self._engine, None
@@ -114,6 +115,9 @@ class Worker(QObject):
         if isinstance(error, MillstreamError):
             log.info("%s: %s", type(error).__name__, error)
             return str(error)
+        if isinstance(error, MemoryError):
+            log.warning("the system refused memory", exc_info=error)
+            return self.tr("The system refused the memory for this. Close other programs, or open a smaller model.")
         log.error("a fault in the engine's thread", exc_info=error)
         return self.tr(
             "Something went wrong inside Millstream. Trying again may help; what happened stands in {log}."
@@ -121,3 +125,9 @@ class Worker(QObject):
 
     def _say(self, notice: Notice) -> None:
         self.notice.emit(notice)
+
+
+def _way_out(error: BaseException) -> WayOut:
+    if isinstance(error, ContextError):
+        return "new chat"
+    return "open again" if isinstance(error, ModelFileError) else "retry"

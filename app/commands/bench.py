@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from app import options, versus
-from app.console import Progress, find_model, open_engine, write
-from engine import Budgets, SettingsError, describe, human_bytes
-from engine.checks import check_count
+from app import child, options, sweep, versus
+from app.console import BAD_INPUT, Progress, find_model, open_engine, write
+from engine import Budgets, ModelInfo, SettingsError, describe, human_bytes
+from engine.checks import check_budgets, check_count
 
 if TYPE_CHECKING:
     from app.versus import Compared, Comparison
@@ -24,12 +25,20 @@ ROUNDS = 5
 LIMIT, LONGEST = 3600, 1_000_000
 """Seconds."""
 
+FINGERPRINTED, STEPS = "A mill by the river", 8
+"""The text, and how many tokens after it, by whose fingerprint two measurements are known to be of one model."""
+LEAST_CONTEXT = 64
+"""Positions that the fingerprint has room in."""
+
+DIFFERENT = 1
+"""The exit code where fingerprints differ."""
+
 READS, WORK = "the memory's bandwidth", "the cores' multiply-adds"
 """What the shares are of."""
 
 
 def parents() -> Sequence[argparse.ArgumentParser]:
-    return (options.model(),)
+    return (options.model(sweep=True),)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -48,27 +57,42 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    budgets = options.budgets(arguments)
     check_count("--prompt-tokens", arguments.prompt_tokens)
     check_count("--tokens", arguments.tokens)
+    budgets = [dataclasses.replace(options.budgets(arguments), ram=ram) for ram in arguments.rams or (None,)]
+    for each in budgets:
+        check_budgets(each)
+    limit = LIMIT if arguments.limit is None else arguments.limit
+    if not 1 <= limit <= LONGEST:
+        raise SettingsError(f"--limit must be from 1 to {LONGEST}, not {limit}.")
     if arguments.vs is not None:
-        return _compare(arguments, budgets)
-    if arguments.rounds is not None or arguments.limit is not None:
-        raise SettingsError("--rounds and --limit belong to --vs, which names the peer's command.")
-    return _measure(arguments, budgets)
+        if len(budgets) > 1:
+            raise SettingsError("--vs compares under one budget: name a single size with --ram.")
+        return _compare(arguments, budgets[0], limit)
+    if arguments.rounds is not None:
+        raise SettingsError("--rounds belongs to --vs, which names the peer's command.")
+    if len(budgets) > 1:
+        return _sweep(arguments, budgets, limit)
+    if arguments.limit is not None:
+        raise SettingsError("--limit belongs to --vs, or to several sizes for --ram.")
+    return _measure(arguments, budgets[0])
 
 
 def _measure(arguments: argparse.Namespace, budgets: Budgets) -> int:
-    with open_engine(arguments.model, budgets, arguments.mmproj) as engine:
+    path = find_model(arguments.model)
+    if budgets.context is None:
+        budgets = _with_context(arguments, budgets, describe(path))
+    with open_engine(str(path), budgets, arguments.mmproj) as engine:
         measured = engine.measure(arguments.prompt_tokens, arguments.tokens)
-        path = engine.info.path
+        fingerprint = engine.fingerprint(FINGERPRINTED, STEPS).sha256
+    told = {"model": str(path), **dataclasses.asdict(measured), "fingerprint": fingerprint}
     if arguments.json:
-        _write_json({"model": path, **dataclasses.asdict(measured)})
+        _write_json(told)
         return 0
     length = arguments.prompt_tokens
     _write_table(
         {
-            "model": path,
+            "model": str(path),
             "threads": str(measured.threads),
             "prefill": f"{measured.prefill_tok_s:.1f} tokens/s over {length} tokens"
             + _share(measured.prefill_multiply_add_share, WORK),
@@ -80,21 +104,68 @@ def _measure(arguments: argparse.Namespace, budgets: Budgets) -> int:
             "peak memory": human_bytes(measured.peak_memory_bytes),
             "read": f"{human_bytes(measured.bytes_read)} from disk",
             "a token": f"passes over {human_bytes(measured.bytes_per_token)} of weights",
+            "fingerprint": fingerprint,
         }
     )
     return 0
 
 
-def _compare(arguments: argparse.Namespace, budgets: Budgets) -> int:
-    rounds = ROUNDS if arguments.rounds is None else arguments.rounds
-    limit = LIMIT if arguments.limit is None else arguments.limit
-    check_count("--rounds", rounds)
-    if not 1 <= limit <= LONGEST:
-        raise SettingsError(f"--limit must be from 1 to {LONGEST}, not {limit}.")
+def _sweep(arguments: argparse.Namespace, budgets: Sequence[Budgets], limit: float) -> int:
     path = find_model(arguments.model).absolute()
-    describe(path)  # a file that cannot run is refused before the peer has run for minutes
+    model = describe(path, mmproj=arguments.mmproj)  # a file that cannot run is refused once, and not under each budget
+    commands = [
+        (each.ram, child.our_command(path, _options(arguments, _with_context(arguments, each, model))))
+        for each in budgets
+    ]
+    line, rows = Progress(), []
+    width = shutil.get_terminal_size().columns
+    if not arguments.json:
+        write(sweep.heading())
+
+    def show(ram: int | None, done: int) -> None:
+        granted = "the memory that is free" if ram is None else human_bytes(ram)
+        line.show(f"Measuring with {granted}", done, len(commands))
+
+    try:
+        for row in sweep.sweep(commands, limit, show):
+            line.clear()
+            rows.append(row)
+            if not arguments.json:
+                write(sweep.line(row, width))
+    finally:
+        line.clear()
+    agree, sentence = sweep.agreement(rows)
+    if arguments.json:
+        write(json.dumps([_rounded(_told(row)) for row in rows], ensure_ascii=False) + "\n")
+    else:
+        write(f"{sentence}\n")
+    if not agree:
+        return DIFFERENT
+    return BAD_INPUT if any(row.error for row in rows) else 0
+
+
+def _told(row: sweep.Row) -> dict[str, object]:
+    return {"ram": row.ram, "error": row.error} if row.error else dict(row.told)
+
+
+def _with_context(arguments: argparse.Namespace, budgets: Budgets, model: ModelInfo) -> Budgets:
+    """With room for what is measured and no more, unless the person said otherwise."""
+    if budgets.context is not None:
+        return budgets
+    wanted = max(arguments.prompt_tokens + arguments.tokens, LEAST_CONTEXT)
+    return dataclasses.replace(budgets, context=min(wanted, model.context_length or wanted))
+
+
+def _compare(arguments: argparse.Namespace, budgets: Budgets, limit: float) -> int:
+    rounds = ROUNDS if arguments.rounds is None else arguments.rounds
+    check_count("--rounds", rounds)
+    path = find_model(arguments.model).absolute()
+    model = describe(
+        path, mmproj=arguments.mmproj
+    )  # a file that cannot run is refused before the peer has run for minutes
+    budgets = _with_context(arguments, budgets, model)
     peer = versus.peer_command(arguments.vs, path)
-    ours = versus.our_command(path, _options(arguments, budgets))
+    ours = child.our_command(path, _options(arguments, budgets))
     line = Progress()
     try:
         made = versus.compare(
@@ -132,6 +203,12 @@ def _options(arguments: argparse.Namespace, budgets: Budgets) -> list[str]:
         "--context": budgets.context,
         "--kv": budgets.kv,
         "--chunk": budgets.chunk,
+        "--ram": budgets.ram,
+        "--vram": budgets.vram,
+        "--io-threads": budgets.io_threads,
+        "--block-rows": budgets.block_rows,
+        "--mmproj": arguments.mmproj,
+        "--max-patches": budgets.max_patches,
     }
     return [word for name, value in told.items() if value is not None for word in (name, str(value))]
 

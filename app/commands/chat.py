@@ -8,13 +8,14 @@ import shlex
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from app import options
-from app.console import Progress, Thoughts, complain, note, note_cut, note_reasoning, open_engine, write
+from app.console import BAD_INPUT, Progress, Thoughts, complain, note, note_cut, note_reasoning, open_engine, write
 from engine import (
     Cancel,
     ContextError,
@@ -23,6 +24,7 @@ from engine import (
     ImageError,
     Message,
     MillstreamError,
+    ModelFileError,
     PrefillProgress,
     Reasoning,
     Settings,
@@ -38,7 +40,12 @@ if TYPE_CHECKING:
 NAME = "chat"
 SUMMARY = "chat in the terminal"
 
-HELP = "Ctrl+C stops a reply, /image FILE adds a picture to the next question, /new begins again, /quit leaves."
+COMMANDS = (
+    "/image FILE adds a picture to the next question, /new begins again, /open opens the model again, /quit leaves"
+)
+HELP = f"Ctrl+C stops a reply, {COMMANDS}."
+
+WAYS_OUT = {ContextError: "`/new` begins again.", ModelFileError: "`/open` opens the model again."}
 
 
 def parents() -> Sequence[argparse.ArgumentParser]:
@@ -50,55 +57,89 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    budgets, settings = options.budgets(arguments), options.settings(arguments)
-    opening = options.opening(arguments)
-    with open_engine(arguments.model, budgets, arguments.mmproj) as engine:
-        note(f"{engine.info.name}. {HELP}")
+    """A line that is refused, or whose reply fails, does not end the conversation. Away from a terminal, where nobody
+    sees that, the exit code tells."""
+    refused = 0
+    with closing(_Talk(arguments)) as talk:
         _enable_line_editing()
-        messages = list(opening)
-        images: list[Image] = []
         while (line := _question()) is not None:
-            command = line.strip()
-            if not command:
-                continue
-            if command == "/quit":
-                break
-            if command == "/new":
-                messages = list(opening)
-                images.clear()
-                note("A new conversation.")
-                continue
-            if command.split()[0] == "/image":
-                try:
-                    images.append(_image(command.removeprefix("/image").strip()))
-                    note(f"{images[-1].name} goes with the next question.")
-                except ImageError as error:
-                    complain(error)
-                continue
-            if command.startswith("//"):
-                line = command[1:]
-            elif command.startswith("/"):
-                complain(
-                    f"There is no command {command.split()[0]}: /image FILE adds a picture, /new begins again, "
-                    "/quit leaves. To send a line that begins with a slash, write two."
-                )
-                continue
-            messages.append(Message("user", line, images=tuple(images)))
-            images.clear()
             try:
-                reply = _reply(engine, messages, settings, final_only=arguments.final_only)
+                if not talk.take(line):
+                    break
             except StorageError:
                 raise
             except MillstreamError as error:
-                write("\n")
-                complain(f"{error} `/new` begins again." if isinstance(error, ContextError) else error)
-                reply = ""
-            if reply:
-                messages.append(Message("assistant", reply))
+                refused += 1
+                complain(" ".join([str(error), *(way for kind, way in WAYS_OUT.items() if isinstance(error, kind))]))
+    return BAD_INPUT if refused and not _at_a_terminal() else 0
+
+
+class _Talk:
+    """The conversation so far, and the engine that answers."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        budgets, self._settings = options.budgets(arguments), options.settings(arguments)
+        self._final_only: bool = arguments.final_only
+        self._open = partial(open_engine, arguments.model, budgets, arguments.mmproj)
+        self._opening = options.opening(arguments)
+        self._messages = list(self._opening)
+        self._images: list[Image] = []
+        self._engine: Engine | None = self._open()
+        note(f"{self._engine.info.name}. {HELP}")
+
+    def take(self, line: str) -> bool:
+        """Answer what the person wrote, or do as it says: → whether to go on. Raises MillstreamError."""
+        command = line.strip()
+        first = command.split(maxsplit=1)[0] if command else ""
+        if command == "/quit":
+            return False
+        if command == "/new":
+            self._begin_again()
+        elif command == "/open":
+            self._open_again()
+        elif first == "/image":
+            self._images.append(_image(command.removeprefix("/image").strip()))
+            note(f"{self._images[-1].name} goes with the next question.")
+        elif command.startswith("/") and not command.startswith("//"):
+            raise SettingsError(
+                f"There is no command {first}: {COMMANDS}. To send a line that begins with a slash, write two."
+            )
+        elif command:
+            self._ask(command[1:] if command.startswith("//") else line)
+        return True
+
+    def close(self) -> None:
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
+
+    def _begin_again(self) -> None:
+        self._messages = list(self._opening)
+        self._images.clear()
+        note("A new conversation.")
+
+    def _open_again(self) -> None:
+        """The conversation goes on with what the file holds now."""
+        self.close()
+        self._engine = self._open()
+        note(f"{self._engine.info.name} is open again.")
+
+    def _ask(self, question: str) -> None:
+        """What came of a reply that failed stays part of the conversation."""
+        if self._engine is None:
+            raise MillstreamError("No model is open: `/open` opens it.")
+        self._messages.append(Message("user", question, images=tuple(self._images)))
+        self._images.clear()
+        pieces: list[str] = []
+        try:
+            _reply(self._engine, self._messages, self._settings, pieces, final_only=self._final_only)
+        finally:
+            reply = "".join(pieces)
+            if reply.strip():
+                self._messages.append(Message("assistant", reply))
             else:
                 # Many templates refuse two turns of the same role in a row.
-                messages.pop()
-    return 0
+                self._messages.pop()
 
 
 def _image(path: str) -> Image:
@@ -166,39 +207,41 @@ def _enable_line_editing() -> None:
             import readline  # noqa: F401
 
 
-def _reply(engine: Engine, messages: Sequence[Message], settings: Settings, *, final_only: bool) -> str:
-    """Stream one reply to standard output: → its text, as far as it came."""
+def _reply(
+    engine: Engine, messages: Sequence[Message], settings: Settings, pieces: list[str], *, final_only: bool
+) -> None:
+    """Stream one reply to standard output, and its text into `pieces`."""
     progress, shown = Progress(), Thoughts(hidden=final_only)
-    pieces: list[str] = []
     reasoning = ""
     finished: Finished | None = None
-    with _interrupt_cancels() as cancel:
-        for event in engine.chat(messages, settings, cancel=cancel):
-            match event:
-                case PrefillProgress(done, total, picture=picture):
-                    progress.show("Looking at a picture" if picture else "Reading", done, total)
-                case Reasoning(text):
-                    progress.clear()
-                    shown.show(text)
-                    reasoning += text
-                case Text(text):
-                    progress.clear()
-                    shown.close()
-                    pieces.append(text)
-                    write(text)
-                case ToolCall(name):
-                    progress.clear()
-                    shown.close()
-                    complain(f"The model asks for the tool {name}, and here it has none.")
-                case Finished():
-                    finished = event
-    progress.clear()
-    shown.close()
-    write("\n")
+    try:
+        with _interrupt_cancels() as cancel:
+            for event in engine.chat(messages, settings, cancel=cancel):
+                match event:
+                    case PrefillProgress(done, total, picture=picture):
+                        progress.show("Looking at a picture" if picture else "Reading", done, total)
+                    case Reasoning(text):
+                        progress.clear()
+                        shown.show(text)
+                        reasoning += text
+                    case Text(text):
+                        progress.clear()
+                        shown.close()
+                        pieces.append(text)
+                        write(text)
+                    case ToolCall(name):
+                        progress.clear()
+                        shown.close()
+                        complain(f"The model asks for the tool {name}, and here it has none.")
+                    case Finished():
+                        finished = event
+    finally:
+        progress.clear()
+        shown.close()
+        write("\n")
     if finished is not None:
         note_cut(finished, way_out=": /new begins again")
     note_reasoning(settings, reasoning)
-    return "".join(pieces)
 
 
 @contextmanager

@@ -102,27 +102,31 @@ class _Reply:
         self._thoughts = Thoughts(hidden=final_only)
 
     def follow(self, events: Iterable[Event]) -> Finished:
-        """Take it in to its end."""
-        for event in events:
-            match event:
-                case PrefillProgress(done, total, picture=picture):
-                    self._progress.show("Looking at a picture" if picture else "Reading the prompt", done, total)
-                case Reasoning(text):
-                    self._progress.clear()
-                    self.reasoning += text
-                    if self._stream:
-                        self._thoughts.show(text)
-                case Text(text):
-                    self._write(text)
-                    self.text += text
-                case ToolCall():
-                    line = json.dumps(_call(event), ensure_ascii=False) + "\n"
-                    self._write("\n" + line if self.text and self._line_open else line)
-                    self.calls.append(event)
-                case Finished():
-                    self._write("\n" if self._line_open else "")
-                    return event
-        raise AssertionError("a reply ends with Finished")
+        """Take it in to its end. Where it fails before, what has been shown of it ends its line all the same."""
+        finished: Finished | None = None
+        try:
+            for event in events:
+                match event:
+                    case PrefillProgress(done, total, picture=picture):
+                        self._progress.show("Looking at a picture" if picture else "Reading the prompt", done, total)
+                    case Reasoning(text):
+                        self._progress.clear()
+                        self.reasoning += text
+                        if self._stream:
+                            self._thoughts.show(text)
+                    case Text(text):
+                        self._write(text)
+                        self.text += text
+                    case ToolCall():
+                        line = json.dumps(_call(event), ensure_ascii=False) + "\n"
+                        self._write("\n" + line if self.text and self._line_open else line)
+                        self.calls.append(event)
+                    case Finished():
+                        finished = event
+        finally:
+            self._write("\n" if self._line_open and (finished or self.text) else "")
+        assert finished is not None, "a reply ends with Finished"
+        return finished
 
     def _write(self, text: str) -> None:
         self._progress.clear()

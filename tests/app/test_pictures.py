@@ -71,14 +71,14 @@ def test_a_picture_that_is_not_there_gets_one_sentence_and_the_chat_goes_on(
     millstream: Program, model: str, name: str
 ) -> None:
     code, reply, errors = millstream("chat", model, *GREEDY, stdin=f"/image {name}\nWhat?\n")
-    assert code == 0 and reply.strip()
+    assert code == 2 and reply.strip()
     assert errors.startswith("millstream: ") and errors.count("\n") == 1
 
 
 def test_twenty_pictures_in_a_conversation_that_holds_fewer(millstream: Program, model: str, tmp_path: Path) -> None:
     path = picture(tmp_path / "mill.png", "red", (64, 48))
     code, _, errors = millstream("chat", model, *GREEDY, stdin=f"/image {path}\n" * 20 + "What?\nAnd now?\n")
-    assert code == 0
+    assert code == 2
     assert "leave pictures away" in errors and errors.count("\n") == 1
 
 

@@ -14,8 +14,9 @@ import psutil
 import pytest
 
 import app
-from app import versus
-from app.versus import Round, compare, our_command, peer_command, summary
+from app import child, versus
+from app.child import our_command
+from app.versus import Round, compare, peer_command, summary
 from engine.errors import MillstreamError, SettingsError
 from tests.tiny_chat import write_tiny_chat
 
@@ -158,7 +159,7 @@ def test_a_peer_that_hangs_is_stopped_with_what_it_started(folder: Path) -> None
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGTERM that could be ignored")
 def test_a_peer_that_does_not_listen_is_stopped_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(versus, "GRACE", 0.1)
+    monkeypatch.setattr(child, "GRACE", 0.1)
     pids = folder / "pids"
     deaf = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n{SLEEPS.format(path=str(pids))}"
     with pytest.raises(MillstreamError, match="stopped after"):

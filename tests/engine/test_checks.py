@@ -43,11 +43,29 @@ def test_an_empty_stop_string_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("threads", 0), ("threads", -3), ("threads", 10**9), ("context", 0), ("chunk", 0), ("kv", "q3")]
+    ("name", "value"),
+    [
+        ("threads", 0),
+        ("threads", -3),
+        ("threads", 10**9),
+        ("context", 0),
+        ("chunk", 0),
+        ("kv", "q3"),
+        ("vram", -1),
+        ("io_threads", 0),
+        ("io_threads", 65),
+        ("block_rows", 0),
+    ],
 )
 def test_a_budget_outside_what_is_allowed_is_refused_by_name_and_value(name: str, value: object) -> None:
     with pytest.raises(SettingsError, match=rf"^{name} must be .*, not {value}\.$"):
         check_budgets(replace(Budgets(), **{name: value}))
+
+
+@pytest.mark.parametrize("ram", [0, -5, 64, 999_999])
+def test_memory_that_can_only_be_a_slip_is_refused(ram: int) -> None:
+    with pytest.raises(SettingsError, match=rf"^ram must be at least 1\.0 MB, not {ram} bytes\.$"):
+        check_budgets(Budgets(ram=ram))
 
 
 def test_what_is_at_the_edge_is_allowed() -> None:
@@ -55,3 +73,5 @@ def test_what_is_at_the_edge_is_allowed() -> None:
     check_settings(Settings(seed=(1 << 64) - 1))
     for kv in CACHE_KINDS:
         check_budgets(Budgets(threads=1, context=1, kv=kv, chunk=1))
+    check_budgets(Budgets(ram=1_000_000, vram=0, io_threads=1, block_rows=1))
+    check_budgets(Budgets(ram=1 << 62, vram=1 << 62, io_threads=64, block_rows=10**9))

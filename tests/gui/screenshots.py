@@ -31,6 +31,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def render(folder: Path, parts: Sequence[str], scale: str) -> int:
     from PySide6.QtCore import QCoreApplication, QEvent, Qt
+    from PySide6.QtGui import QPainter
+    from PySide6.QtWidgets import QApplication
 
     from app.application import make_application, open_settings
     from app.bridge import Bridge
@@ -54,7 +56,12 @@ def render(folder: Path, parts: Sequence[str], scale: str) -> int:
                 window.show()
                 arrange(window)
                 settle(application.processEvents, 0.05)
-                window.grab().save(str(folder / f"{name}-{'dark' if dark else 'light'}-{scale}x.png"))
+                picture = window.grab()
+                if (popup := QApplication.activePopupWidget()) is not None:
+                    with QPainter(picture) as painter:
+                        painter.drawPixmap(window.mapFromGlobal(popup.pos()), popup.grab())
+                    popup.close()
+                picture.save(str(folder / f"{name}-{'dark' if dark else 'light'}-{scale}x.png"))
                 window.close()
                 window.deleteLater()
                 QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from app.requests import Report
 from engine.cancel import Cancel
-from engine.types import Event, Finished, MemoryUse, Message, ModelInfo, Settings, Timings, Usage
+from engine.types import Event, Finished, Message, ModelInfo, Settings, Timings, Usage
+from tests.plans import RESIDENT, STREAMED
 
 
 class SilentEngine:
@@ -24,7 +25,7 @@ class SilentEngine:
         vocabulary=49152,
         encodings={"Q4_1": 66_000_000, "Q8_0": 30_000_000, "F32": 140_000},
     )
-    memory = MemoryUse(weights=96_600_000, kv=188_700_000, activations=4_200_000)
+    plan = RESIDENT
     context_length = 8192
 
     def chat(
@@ -41,12 +42,17 @@ class SeeingEngine(SilentEngine):
     info = replace(SilentEngine.info, vision="silent")
 
 
+class StreamingEngine(SilentEngine):
+    info = replace(SilentEngine.info, path="/models/Qwen3-235B-A22B-Instruct-Q4_K_M.gguf", encodings={"Q4_K": 1})
+    plan = STREAMED
+
+
 def load_silent(model: str, report: Report, cancel: Cancel) -> SilentEngine:
-    """At once, except for the model "wait", which never arrives. "seeing" takes pictures."""
+    """At once, except for the model "wait", which never arrives. "seeing" takes pictures, "large" is on disk."""
     if model == "wait":
         _wait(cancel)
         cancel.check()
-    return SeeingEngine() if model == "seeing" else SilentEngine()
+    return {"seeing": SeeingEngine, "large": StreamingEngine}.get(model, SilentEngine)()
 
 
 def _wait(cancel: Cancel) -> None:

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QApplication
 from app.requests import Answer, AnswerFailed, Fetching, LoadCancelled, LoadFailed, Loading
 from app.window import Window
 from engine.types import Event, Finished, PrefillProgress, Reasoning, Text, Timings, ToolCall, Usage
+from tests.plans import STREAMED
 
 ANSWER = (
     "A water mill is a machine that takes its power from running water. The water turns a wheel, the wheel turns a "
@@ -83,6 +84,61 @@ def loading(window) -> None:
     window.chat.load("wait")
     say(window, Loading("Reading weights", 64_000_000, 98_000_000))
     window.composer.draft.setPlainText("How does a mill")
+
+
+def loading_planned(window) -> None:
+    window.chat.load("wait")
+    say(window, Loading("Reading weights", 640_000_000, 1_400_000_000, STREAMED))
+
+
+def too_little_memory(window) -> None:
+    window.chat.load("wait")
+    say(
+        window,
+        LoadFailed(
+            "Qwen3-235B-A22B-Instruct needs at least 1.9 GB of memory with a context of 8192 tokens, but 1.2 GB is "
+            "granted: grant it more, choose a context of at most 2048 tokens, or keep the cache in q8_0."
+        ),
+    )
+
+
+def from_disk(window) -> None:
+    window.chat.load("large")
+    pump(0.2)
+
+
+def from_disk_finished(window) -> None:
+    from_disk(window)
+    ask(window, "What is a water mill?", ANSWER)
+    end(window)
+
+
+def placement(window) -> None:
+    from_disk_finished(window)
+    window.model_bar.fit_button.click()
+    pump()
+
+
+def placement_in_memory(window) -> None:
+    finished(window)
+    window.model_bar.show_placement()
+    pump()
+
+
+def from_disk_narrow(window) -> None:
+    window.resize(640, 560)
+    from_disk_finished(window)
+
+
+def from_disk_smallest(window) -> None:
+    window.resize(window.minimumSize())
+    from_disk_finished(window)
+
+
+def placement_smallest(window) -> None:
+    from_disk_smallest(window)
+    window.model_bar.show_placement()
+    pump()
 
 
 def load_failed(window) -> None:
@@ -195,7 +251,7 @@ def context_full(window) -> None:
             window.chat.session.last_request_id,
             "The prompt has 9120 tokens, but the context holds 8192: shorten it, or load the model with a larger "
             "context (SmolLM2 135M Instruct allows 8192).",
-            True,
+            "new chat",
         ),
     )
 
@@ -208,6 +264,19 @@ def answer_failed(window) -> None:
             window.chat.session.last_request_id,
             "Something went wrong inside Millstream. Trying again may help; what happened stands in "
             "/home/ada/.local/state/millstream/log/millstream.log.",
+        ),
+    )
+
+
+def model_lost(window) -> None:
+    ask(window, "What is a water mill?", ANSWER[:420])
+    say(
+        window,
+        AnswerFailed(
+            window.chat.session.last_request_id,
+            "Reading tensor blk.17.ffn_down.weight from /media/ada/Backup/models/Qwen3-235B-A22B-Instruct-Q4_K_M.gguf "
+            "failed: Input/output error. Check the disk, or download the file again.",
+            "open again",
         ),
     )
 
@@ -275,6 +344,7 @@ def states() -> Iterator[tuple[str, Callable[[Window], None]]]:
     yield "12-stopped", stopped
     yield "13-context-full", context_full
     yield "14-answer-failed", answer_failed
+    yield "14b-model-lost", model_lost
     yield "15-nearly-full", nearly_full
     yield "16-long-draft", long_draft
     yield "17-narrow", narrow
@@ -285,3 +355,12 @@ def states() -> Iterator[tuple[str, Callable[[Window], None]]]:
     yield "22-early-enter", early_enter
     yield "23-another-model", another_model
     yield "24-other-model-failed", other_model_failed
+    yield "25-loading-planned", loading_planned
+    yield "25b-too-little-memory", too_little_memory
+    yield "26-from-disk", from_disk
+    yield "26b-from-disk-finished", from_disk_finished
+    yield "26c-from-disk-narrow", from_disk_narrow
+    yield "26d-from-disk-smallest", from_disk_smallest
+    yield "27-placement", placement
+    yield "27b-placement-in-memory", placement_in_memory
+    yield "27c-placement-smallest", placement_smallest

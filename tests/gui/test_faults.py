@@ -9,7 +9,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from app.requests import Report
-from engine import Cancel, Event, Message, NumericsError, Settings, Text
+from engine import BudgetError, Cancel, Event, Message, ModelFileError, NumericsError, Settings, Text
 from tests.gui.conftest import MakeWindow
 from tests.gui.silent_engine import SilentEngine
 
@@ -115,3 +115,89 @@ def test_an_error_that_the_conversation_has_left_behind_cannot_be_tried_again(
         qtbot.waitUntil(lambda: window.chat.state == "ready")
         replies.append(window.conversation.reply)
     assert [reply.way_out.isHidden() for reply in replies] == [True, False]
+
+
+GONE = "Reading tensor blk.7.ffn_up.weight from mill.gguf failed: Input/output error. Check the disk."
+
+
+class Loader:
+    """Gives engines that fail for want of their file, until the disk is `back`."""
+
+    def __init__(self) -> None:
+        self.back = False
+        self.loads = 0
+
+    def __call__(self, model: str, report: Report, cancel: Cancel) -> SilentEngine:
+        self.loads += 1
+        if self.loads == 2 and not self.back:
+            raise ModelFileError("There is no file mill.gguf.")
+        return SilentEngine() if self.back else FailingEngine(ModelFileError(GONE))
+
+
+def test_a_model_that_is_lost_in_mid_reply_keeps_the_words_and_is_opened_again(
+    make_window: MakeWindow, qtbot: QtBot
+) -> None:
+    loader = Loader()
+    window = make_window(loader)
+    window.chat.load("mill")
+    qtbot.waitUntil(lambda: window.chat.state == "ready")
+    window.chat.send("Hello")
+    qtbot.waitUntil(lambda: window.chat.state == "ready")
+    reply = window.conversation.reply
+    assert (reply.text, reply.error) == ("A word", GONE)
+    assert reply.way_out.text() == "Open the model again"
+
+    reply.way_out.click()
+    qtbot.waitUntil(lambda: window.chat.state == "failed")
+    assert window.start.sentence.text() == "There is no file mill.gguf."
+    loader.back = True
+    window.start.load_button.click()
+    qtbot.waitUntil(lambda: window.chat.state == "ready")
+    assert window.conversation.isVisible()
+    assert window.conversation.reply is reply and reply.text == "A word"
+    assert reply.way_out.text() == "Try again"
+
+    reply.way_out.click()
+    assert window.chat.state == "answering"
+    assert [exchange.prompt for exchange in window.chat.session.exchanges] == ["Hello"]
+
+
+def test_the_chat_goes_on_without_the_model_being_opened_again(make_window: MakeWindow, qtbot: QtBot) -> None:
+    """The disk may have been away for a moment only."""
+    window = make_window(lambda model, report, cancel: FailingEngine(ModelFileError(GONE)))
+    window.chat.load("mill")
+    qtbot.waitUntil(lambda: window.chat.state == "ready")
+    for text in ("Hello", "Hello again"):
+        window.chat.send(text)
+        qtbot.waitUntil(lambda: window.chat.state == "ready")
+    told = [(message.role, message.content) for message in window.chat.session.messages()]
+    assert told == [("user", "Hello"), ("assistant", "A word"), ("user", "Hello again"), ("assistant", "A word")]
+
+
+def test_memory_that_is_refused_is_told_with_its_remedy_and_another_model_can_be_opened(
+    make_window: MakeWindow, qtbot: QtBot
+) -> None:
+    sentence = "Mill 30B needs at least 812.0 MB of memory, but 64.0 MB is granted: grant it more, or choose q8_0."
+
+    def load(model: str, report: Report, cancel: Cancel) -> SilentEngine:
+        if model == "large":
+            raise BudgetError(sentence)
+        return SilentEngine()
+
+    window = make_window(load)
+    window.chat.load("large")
+    qtbot.waitUntil(lambda: window.chat.state == "failed")
+    assert window.start.sentence.text() == sentence
+    assert window.start.load_button.isVisible() and window.start.open_button.isVisible()
+    window.start.open_menu.chosen.emit("small")
+    qtbot.waitUntil(lambda: window.chat.state == "ready")
+
+
+def test_memory_that_the_system_refuses_is_told_as_such(make_window: MakeWindow, qtbot: QtBot) -> None:
+    window = make_window(lambda model, report, cancel: FailingEngine(MemoryError()))
+    window.chat.load("any")
+    qtbot.waitUntil(lambda: window.chat.state == "ready")
+    window.chat.send("Hello")
+    qtbot.waitUntil(lambda: window.chat.state == "ready")
+    assert "refused the memory" in window.conversation.reply.error
+    assert window.conversation.reply.text == "A word"

@@ -1,0 +1,112 @@
+"""`millstream plan`: where a model's weights will be, what memory it takes, and how fast that makes it."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import shutil
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from app import options, placement
+from app.console import Progress, find_model, write
+from app.places import measurements_file
+from engine import Plan, human_bytes
+
+NAME = "plan"
+SUMMARY = "tell where a model's weights will be, and how fast it will run"
+
+KEY = 14
+"""Characters before the values."""
+LEAST = 40
+"""Characters of a line: a narrower terminal breaks it itself."""
+
+
+def parents() -> Sequence[argparse.ArgumentParser]:
+    return (options.model(),)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--remeasure", action="store_true", help="measure the disk and the memory again")
+    options.json_output(parser)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    from engine import plan
+
+    budgets = options.budgets(arguments)
+    path = find_model(arguments.model)
+    line = Progress()
+    line.show("Planning", 0, 0)
+    try:
+        made = plan(
+            path,
+            budgets,
+            mmproj=arguments.mmproj,
+            measurements=measurements_file(),
+            remeasure=arguments.remeasure,
+        )
+    finally:
+        line.clear()
+    if arguments.json:
+        write(json.dumps(dataclasses.asdict(made), ensure_ascii=False) + "\n")
+        return 0
+    width = max(LEAST, shutil.get_terminal_size().columns)
+    blocks = (_placed(made), _memory(made), _wrapped(_rest(made), width))
+    write("\n".join(["".join(f"{text}\n" for text in block) for block in blocks]) + f"\n{_fold(made, width)}\n")
+    return 0
+
+
+def _fold(plan: Plan, width: int) -> str:
+    return textwrap.fill(placement.sentence(plan), width)
+
+
+def _placed(plan: Plan) -> Iterator[str]:
+    """Kinds of weights by tiers."""
+    table = placement.table(plan)
+    return _aligned([("", *table.tiers), *table.cells])
+
+
+def _memory(plan: Plan) -> Iterator[str]:
+    """What the memory that is granted goes to, and what stands beside it."""
+    rows = [("memory granted", plan.ram), *((f"  {what}", nbytes) for what, nbytes in placement.parts(plan))]
+    if plan.vram:
+        rows.append(("graphics memory granted", plan.vram))
+    rows.append(("beside it, for the program itself", plan.overhead))
+    if plan.reserve:
+        rows.append(("left to other programs", plan.reserve))
+    return _aligned([(what, human_bytes(nbytes)) for what, nbytes in rows])
+
+
+def _rest(plan: Plan) -> dict[str, str]:
+    rows = {
+        "a token": f"passes over {human_bytes(plan.passed_per_token)} of weights, "
+        f"reads {human_bytes(plan.read_per_token)} from disk"
+    }
+    if plan.streams:
+        block = f"blocks of {human_bytes(plan.block_bytes)}"
+        if plan.block_rows is not None:
+            block += f", at most {plan.block_rows:,} rows,"
+        rows["reads"] = f"{block} by {plan.io_threads} {'thread' if plan.io_threads == 1 else 'threads'}"
+    rows["disk"] = _rate(plan.disk)
+    rows["memory"] = _rate(plan.memory)
+    rows["context"] = f"{plan.context:,} tokens, cached in {plan.kv_kind}; a prompt is read by {plan.chunk:,}"
+    return rows
+
+
+def _rate(bandwidth: float | None) -> str:
+    return "not measured" if bandwidth is None else f"{human_bytes(round(bandwidth))}/s"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *others in rows:
+        cells = "".join(f"  {cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True))
+        yield f"{first:<{widths[0]}}{cells}"
+
+
+def _wrapped(rows: dict[str, str], width: int) -> Iterator[str]:
+    for key, value in rows.items():
+        yield textwrap.fill(value, width, initial_indent=f"{key:<{KEY}}", subsequent_indent=" " * KEY)

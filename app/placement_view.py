@@ -1,0 +1,146 @@
+"""The popover that tells how a model runs: where its weights are, and what its memory goes to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QFont, QKeyEvent
+from PySide6.QtWidgets import (
+    QAbstractButton,
+    QAbstractItemView,
+    QFrame,
+    QTableWidget,
+    QTableWidgetItem,
+    QVBoxLayout,
+    QWidget,
+)
+
+from app.look import label
+from app.placement import parts, sentence, table
+from engine.types import Plan
+from engine.units import human_bytes
+
+WIDTH = 300
+"""The least that a table takes, in pixels."""
+GAP = 4
+"""Pixels between the button and the popover."""
+
+
+class PlacementView(QFrame):
+    """Opens under a button and closes by Esc or a click elsewhere. Tab goes through the sentence and the tables, the
+    arrow keys through a table's cells."""
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent, Qt.WindowType.Popup)
+        self.setObjectName("popover")
+        self.setAttribute(Qt.WidgetAttribute.WA_NoMouseReplay)  # the click that closes it would open it again
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setAccessibleName(self.tr("How this model runs"))
+        self.sentence = label(wrap=True)
+        self.sentence.setTextInteractionFlags(
+            Qt.TextInteractionFlag.TextSelectableByKeyboard | Qt.TextInteractionFlag.TextSelectableByMouse
+        )
+        self.sentence.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.weights = Figures(self.tr("Where the weights are"))
+        self.memory = Figures(self.tr("What the memory goes to"))
+        lines = QVBoxLayout(self)
+        lines.setContentsMargins(16, 12, 16, 12)
+        lines.setSpacing(12)
+        for part in (self.sentence, self.weights, self.memory):
+            lines.addWidget(part)
+
+    def set_plan(self, plan: Plan) -> None:
+        told = sentence(plan)
+        self.sentence.setText(told)
+        self.sentence.setAccessibleName(told)
+        self.setAccessibleDescription(told)
+        placed = table(plan)
+        self.weights.set_rows(placed.tiers, placed.cells, emphasised=len(placed.cells) - 1)
+        rows = [
+            (self.tr("memory granted"), human_bytes(plan.ram)),
+            *((what, human_bytes(nbytes)) for what, nbytes in parts(plan)),
+            (self.tr("beside it, for the program itself"), human_bytes(plan.overhead)),
+        ]
+        self.memory.set_rows(("",), rows, emphasised=0)
+        width = max(WIDTH, self.weights.needed, self.memory.needed)
+        self.sentence.setFixedWidth(width)
+        for figures in (self.weights, self.memory):
+            figures.set_width(width)
+
+    def open_under(self, button: QWidget) -> None:
+        """Within the window where it is wide enough, always within the screen."""
+        self.ensurePolished()
+        self.layout().invalidate()  # the style has given it a border
+        self.resize(self.sizeHint())
+        at = button.mapToGlobal(QPoint(0, button.height() + GAP))
+        window, screen = button.window().geometry(), button.screen().availableGeometry()
+        for frame in (window, screen):
+            at.setX(max(frame.left(), min(at.x(), frame.right() + 1 - self.width())))
+        self.move(at)
+        self.show()
+        self.setFocus(Qt.FocusReason.PopupFocusReason)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Escape:
+            self.close()
+        else:
+            super().keyPressEvent(event)
+
+
+class Figures(QTableWidget):
+    """Sizes under headings, each row with its name. A screen reader tells of a cell with both."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.needed = 0
+        """Pixels of width without which text is cut."""
+        self.setAccessibleName(name)
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setShowGrid(False)
+        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.setSelectionMode(QAbstractItemView.SelectionMode.NoSelection)
+        self.setTabKeyNavigation(False)
+        self.setCornerButtonEnabled(False)
+        for corner in self.findChildren(QAbstractButton):
+            corner.setAccessibleName(name)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.horizontalHeader().setDefaultAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        for header in (self.horizontalHeader(), self.verticalHeader()):
+            header.setSectionsClickable(False)
+            header.setHighlightSections(False)
+
+    def set_rows(self, headings: Sequence[str], rows: Sequence[Sequence[str]], emphasised: int) -> None:
+        """`rows` are a name and its cells each; a line of headings that are all empty is left away."""
+        self.ensurePolished()
+        self.clear()
+        self.setRowCount(len(rows))
+        self.setColumnCount(len(headings))
+        self.setHorizontalHeaderLabels(headings)
+        self.horizontalHeader().setVisible(any(headings))
+        for row, (name, *sizes) in enumerate(rows):
+            font = QFont(self.font())
+            font.setWeight(QFont.Weight.DemiBold if row == emphasised else QFont.Weight.Normal)
+            self.setVerticalHeaderItem(row, _cell(name, font, Qt.AlignmentFlag.AlignLeft))
+            for column, size in enumerate(sizes):
+                self.setItem(row, column, _cell(size, font, Qt.AlignmentFlag.AlignRight))
+        self.setCurrentCell(0, 0)
+        self.resizeColumnsToContents()
+        self.resizeRowsToContents()
+        columns, names = self.horizontalHeader(), self.verticalHeader()
+        names.setMinimumWidth(0)
+        self.needed = names.sizeHint().width() + columns.length()
+        self.setFixedHeight(names.length() + (columns.sizeHint().height() if any(headings) else 0))
+
+    def set_width(self, width: int) -> None:
+        """The names take what the sizes leave."""
+        self.verticalHeader().setFixedWidth(width - self.horizontalHeader().length())
+        self.setFixedWidth(width)
+
+
+def _cell(text: str, font: QFont, side: Qt.AlignmentFlag) -> QTableWidgetItem:
+    cell = QTableWidgetItem(text)
+    cell.setTextAlignment(side | Qt.AlignmentFlag.AlignVCenter)
+    cell.setFont(font)
+    return cell
