@@ -1,24 +1,18 @@
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from engine.cancel import Cancel, Cancelled
-from engine.errors import BudgetError, ModelFileError
-from engine.formats.index import TensorInfo
 from engine.memory.arena import Arena
 from engine.memory.blocks import most_room
-from engine.memory.raw_file import PAGE
-from engine.memory.reader import ModelFile, ModelFiles, ReadPool
+from engine.memory.reader import ModelFiles, ReadPool
 from engine.memory.rows import StreamedRows
 from engine.memory.stream import Stream
-from tests.engine.memory.streaming import U8, hanging_reads, in_time, pieces, random_bytes, tensor, write
+from tests.engine.memory.streaming import U8, in_time, random_bytes, tensor, write
 
 MakeStream = Callable[..., Stream]
 
