@@ -37,18 +37,24 @@ class Layout:
     """Which pages of which files lie where in one piece of memory. Pages are only read once, and those that follow each
     other in a file are read together."""
 
-    __slots__ = ("_extents", "nbytes")
+    __slots__ = ("_extents", "_sealed", "nbytes")
 
     def __init__(self) -> None:
         self._extents: list[_Extent] = []
+        self._sealed = False
         self.nbytes = 0
+
+    def seal(self) -> None:
+        """What is added from now on shares no page with what was added before."""
+        self._sealed = True
 
     def add(self, file: ModelFile, offset: int, nbytes: int, tensor: str, carried: bool = False) -> tuple[int, bool]:
         """Where these bytes come to lie, behind all that was added before: their place, and whether the page that they
         begin in must be `carried` there."""
         low, needed = offset // PAGE * PAGE, offset + nbytes
         high = whole_pages(needed)
-        last = self._extents[-1] if self._extents else None
+        last = self._extents[-1] if self._extents and not self._sealed else None
+        self._sealed = False
         if last is not None and last.file is file and last.low <= low <= last.high:
             place = last.place + offset - last.low
             last.needed = max(last.needed, needed)
@@ -60,6 +66,14 @@ class Layout:
         self._extents.append(_Extent(file, low, low + PAGE if carried else low, high, needed, place, tensor))
         self.nbytes += high - low
         return place + offset - low, carried
+
+    def check(self) -> None:
+        """Raises ModelFileError where one of the files has changed."""
+        checked: ModelFile | None = None
+        for extent in self._extents:
+            if extent.file is not checked:
+                checked = extent.file
+                checked.check(extent.tensor)
 
     def read(self, pool: ReadPool, memory: U8, most: int, *, urgent: bool = False) -> list[Pending]:
         """Begin to read into memory, uint8 [nbytes] on a page's boundary, at most about `most` bytes at once."""
@@ -127,6 +141,8 @@ class Block:
         self._places: list[int] = []
         self._moves: list[tuple[int, int, int]] = []
         self._carries: list[tuple[int, int]] = []
+        if finished:
+            self.plan()
 
     def plan(self) -> Layout:
         """What has to be read, into how much room."""
@@ -145,6 +161,8 @@ class Block:
                 continue
             segments = run.segments(self.first, self.stop)
             source = None if before is None else before._end_of(index, segments)
+            if len(segments) > 1:
+                layout.seal()  # they will be moved
             for number, (file, offset, nbytes) in enumerate(segments):
                 place, carried = layout.add(file, offset, nbytes, run.of.info.name, source is not None)
                 if carried and source is not None:
@@ -156,6 +174,8 @@ class Block:
                     if target != place:
                         self._moves.append((target, place, nbytes))
                     target += nbytes
+            if len(segments) > 1:
+                layout.seal()
         return layout
 
     def _end_of(self, index: int, segments: list[tuple[ModelFile, int, int]]) -> int | None:
@@ -180,10 +200,11 @@ class Block:
         self._before = None
 
     def finish(self) -> None:
-        """Bring what was read into its order."""
+        """Bring what was read into its order. Raises ModelFileError where a file has changed."""
         if self.finished:
             return
-        if self.memory is not None:
+        if self.memory is not None and self._layout is not None:
+            self._layout.check()
             for target, place, nbytes in self._moves:
                 self.memory[target : target + nbytes] = self.memory[place : place + nbytes]
         ordered = set()

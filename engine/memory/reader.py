@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -13,6 +14,10 @@ from typing import Protocol
 from engine.buffers import U8
 from engine.errors import ModelFileError
 from engine.memory.raw_file import PAGE, NotAFileError, RawFile, open_raw
+
+DROP_AFTER = 16
+"""Reads after which the system is told to keep nothing of the file: some file systems take direct ones through their
+cache all the same."""
 
 
 class ModelFile:
@@ -25,8 +30,8 @@ class ModelFile:
     `read_pages` goes past the system's cache where the file system can do that.
 
     A file that is deleted, or that another takes the name of, goes on being read as it was. Every read compares size
-    and time of last change with what they were at opening, so that a file that was written to is refused and what was
-    read of it dropped. Not seen are a change before opening, one that sets the time back, one so soon after another
+    and time of last change with what they were at opening, so that a file that was written to is refused, and what was
+    read of it. Not seen are a change before opening, one that sets the time back, one so soon after another
     that the system's clock has not ticked in between, one through a mapping before the system writes it out, and one
     on another machine's disk before that tells. On Windows nobody can write to a file that is open here.
     """
@@ -34,6 +39,7 @@ class ModelFile:
     def __init__(self, path: Path, *, keep_cached: bool = True) -> None:
         self.path = path
         self._direct: RawFile | None = None
+        self._direct_reads = 0
         try:
             raw = open_raw(path, cached=keep_cached)
             self._opened = raw.state()
@@ -57,10 +63,12 @@ class ModelFile:
         Raises ModelFileError, naming the tensor, where the file ends early or has changed, or the disk refuses.
         """
         self._read(into.data, 0, offset, tensor, len(into))
+        self.check(tensor)
 
     def read_pages(self, into: memoryview, offset: int, tensor: str, least: int) -> int:
         """Fill whole pages with those at `offset`: → the bytes that were read. At least the first `least` must be
-        there; a file's last page may be short. `into` and `offset` lie on pages' boundaries. Raises as `read` does."""
+        there; a file's last page may be short. `into` and `offset` lie on pages' boundaries. Raises as `read` does, but
+        whoever uses the bytes calls `check` first: a thread that reads should not wait for that."""
         direct, raw = self._direct, self._raw
         if direct is None or raw is None:
             return self._read(into, 0, offset, tensor, least)
@@ -77,10 +85,16 @@ class ModelFile:
             self._direct = None  # the file system cannot after all
         if done < len(into) and (done < least or offset + done < self._opened.size):
             return self._read(into, done, offset, tensor, least)
-        # Some file systems take direct reads through their cache all the same.
-        raw.drop_cached(offset, done)
-        self._check(raw, tensor)
+        self._direct_reads += 1
+        if self._direct_reads % DROP_AFTER == 0:
+            raw.drop_cached(0, self._opened.size)
         return done
+
+    def check(self, tensor: str) -> None:
+        """Raises ModelFileError where the file has changed since it was opened: the system notes that before it
+        writes, so that what was read before is sound if this is."""
+        if self._raw is not None:
+            self._check(self._raw, tensor)
 
     def close(self) -> None:
         """Nothing can be read from now on. The system's file is closed when the last read that is under way returns."""
@@ -110,11 +124,9 @@ class ModelFile:
         finally:
             if not self._keep_cached:
                 raw.drop_cached(offset + start, done - start)
-        self._check(raw, tensor)
         return done
 
     def _check(self, raw: RawFile, tensor: str) -> None:
-        """Refuse what was read where the file has changed: the system notes the time before it writes."""
         try:
             changed = raw.state() != self._opened
         except OSError as error:
@@ -164,8 +176,8 @@ class Pending:
 
     __slots__ = ("_job", "_running", "done", "error")
 
-    def __init__(self, job: Callable[[], int]) -> None:
-        self._job: Callable[[], int] | None = job
+    def __init__(self, file: Pages, offset: int, into: memoryview, tensor: str, least: int) -> None:
+        self._job: tuple[Pages, int, memoryview, str, int] | None = (file, offset, into, tensor, least)
         self._running = False
         self.done = False
         self.error: BaseException | None = None
@@ -199,7 +211,7 @@ class ReadPool:
 
         if self._closed:
             raise ModelFileError(f"Tensor {tensor} was asked for after the model was closed: open it again.")
-        pending = Pending(lambda: file.read_pages(into, offset, tensor, least))
+        pending = Pending(file, offset, into, tensor, least)
         (self._urgent if urgent else self._jobs).append(pending)
         self._tokens.put(True)
         return pending
@@ -248,10 +260,12 @@ class ReadPool:
             pending._running = True
         nbytes, failure = 0, None
         try:
-            nbytes = job()
+            file, offset, into, tensor, least = job
+            nbytes = file.read_pages(into, offset, tensor, least)
         except BaseException as error:
+            traceback.clear_frames(error.__traceback__)  # which would keep the memory
             failure = error
-        del job
+        del job, into
         with self._changed:
             self.bytes_read += nbytes
             pending.error, pending.done = failure, True
