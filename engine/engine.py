@@ -28,6 +28,7 @@ from engine.kernels.ops import Ops, Tensor
 from engine.limit import BEGIN_OR_LEAVE, BEGIN_OR_SHORTEN, SHORTEN, ContextLimit
 from engine.memory.meter import PARTS, Meter
 from engine.memory.store import WeightStore
+from engine.memory.stream import Counts
 from engine.memory.streaming import Streaming
 from engine.models.model import Model
 from engine.planning import make_plan, this_machine
@@ -271,7 +272,17 @@ class Engine:
         self._limit.check(prompt_tokens, tokens)
         prompt = self._encode(BENCH_TEXT * (prompt_tokens // 8 + 1))[:prompt_tokens]
         with self._side_job(prompt, tokens) as forward:
-            return measure(forward, self._index, prompt, tokens, chunk=self.plan.chunk, bytes_read=self.bytes_read)
+            streamed = Counts if self._streaming is None else self._streaming.count
+            return measure(
+                forward,
+                self._index,
+                prompt,
+                tokens,
+                plan=self.plan,
+                meter=self._meter,
+                bytes_read=self.bytes_read,
+                streamed=streamed,
+            )
 
     def _reply(
         self, prompt: Prompt, settings: Settings, cancel: Cancel | None, form: ReplyForm | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from engine.decode.cache import position_bytes
@@ -12,8 +12,10 @@ from engine.decode.states import state_bytes
 from engine.formats.index import TensorIndex
 from engine.kernels.ops import Tensor
 from engine.memory.floors import measure_floors
-from engine.memory.meter import peak_memory
+from engine.memory.meter import Meter, peak_memory
 from engine.memory.step import step_of_file
+from engine.memory.stream import Counts
+from engine.types import MemoryUse, Plan
 
 SHORT = 4
 """Tokens of context from which decoding at short context starts."""
@@ -36,6 +38,11 @@ class Measurement:
 
     A share is of what the same threads reach without doing anything else (`engine.memory.floors`):
     `read_bandwidth` bytes and `multiply_add_rate` multiply-adds a second. `None` where that was not to be measured.
+
+    `ram` is what was granted, `memory` what the engine held of it. Of weights that stream, `read_per_token` bytes came
+    from disk for a step at short context, `stall_share` of whose time was spent waiting for them; of the blocks,
+    `hit_rate` were there when they were asked for, and `arena_peak` bytes at once were on their way; of a mixture's
+    experts, `expert_hit_rate` were in memory when they were needed. `None` where there were none.
     """
 
     threads: int
@@ -53,24 +60,43 @@ class Measurement:
     decode_short_bandwidth_share: float | None
     decode_long_bandwidth_share: float | None
     prefill_multiply_add_share: float | None
+    ram: int
+    read_per_token: int
+    stall_share: float
+    hit_rate: float | None
+    expert_hit_rate: float | None
+    arena_peak: int
+    memory: MemoryUse
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Tokens a second."""
+    """Tokens a second, and what came from disk while decoding at short context."""
 
     prefill: float
     decode_short: float
     decode_long: float
+    short: Counts
 
 
 def measure(
-    forward: Forward, index: TensorIndex, prompt: Sequence[int], tokens: int, *, chunk: int, bytes_read: int
+    forward: Forward,
+    index: TensorIndex,
+    prompt: Sequence[int],
+    tokens: int,
+    *,
+    plan: Plan,
+    meter: Meter,
+    bytes_read: int,
+    streamed: Callable[[], Counts] = Counts,
 ) -> Measurement:
-    """Time the model of `index` as `measure_rates` does, and hold it against the machine's floors."""
-    rates = measure_rates(forward, prompt, tokens, chunk=chunk)
+    """Time the model of `index` as `measure_rates` does, and hold it against the machine's floors where it has all of
+    its weights in memory. `bytes_read` were read when it was loaded, those that `streamed` counts since."""
+    rates = measure_rates(forward, prompt, tokens, chunk=plan.chunk, streamed=streamed)
     peak = peak_memory()  # the floors take memory of their own
-    floors = measure_floors(forward.ops)
+    meter.set("activations", forward.ops.nbytes)
+    held, short_run = meter.use(), rates.short
+    floors = None if plan.streams else measure_floors(forward.ops)
     bandwidth, multiply_adds = (floors.read_bandwidth, floors.multiply_adds) if floors else (None, None)
     step = step_of_file(index)
     weights = sum(step.passed.values())
@@ -82,7 +108,7 @@ def measure(
         decode_short_tok_s=rates.decode_short,
         decode_long_tok_s=rates.decode_long,
         peak_memory_bytes=peak,
-        bytes_read=bytes_read,
+        bytes_read=bytes_read + streamed().read,
         bytes_per_token=weights,
         decode_short_bytes_per_token=short,
         decode_long_bytes_per_token=long,
@@ -92,10 +118,19 @@ def measure(
         decode_short_bandwidth_share=bandwidth and rates.decode_short * short / bandwidth,
         decode_long_bandwidth_share=bandwidth and rates.decode_long * long / bandwidth,
         prefill_multiply_add_share=multiply_adds and rates.prefill * work / multiply_adds,
+        ram=plan.ram,
+        read_per_token=short_run.read // tokens,
+        stall_share=short_run.stalled * rates.decode_short / tokens,
+        hit_rate=_share(short_run.ready, short_run.windows),
+        expert_hit_rate=_share(short_run.found, short_run.found + short_run.missed),
+        arena_peak=short_run.peak,
+        memory=held,
     )
 
 
-def measure_rates(forward: Forward, prompt: Sequence[int], tokens: int, *, chunk: int) -> Rates:
+def measure_rates(
+    forward: Forward, prompt: Sequence[int], tokens: int, *, chunk: int, streamed: Callable[[], Counts] = Counts
+) -> Rates:
     """Time a prefill of `prompt`, then `tokens` steps after it, then as many after its first 4 tokens.
 
     Everything runs once before the clock does: the first pass pages buffers in and wakes the threads. The cache must
@@ -108,7 +143,13 @@ def measure_rates(forward: Forward, prompt: Sequence[int], tokens: int, *, chunk
     prefill = len(prompt) / (time.perf_counter() - started)
     decode_long = _decode(forward, prompt[-1], tokens)
     _prefill(forward, prompt[:SHORT], chunk)
-    return Rates(prefill, decode_short=_decode(forward, prompt[-1], tokens), decode_long=decode_long)
+    before = streamed()
+    decode_short = _decode(forward, prompt[-1], tokens)
+    return Rates(prefill, decode_short, decode_long, streamed() - before)
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
 
 
 def _cache_bytes(forward: Forward, start: int, steps: int) -> int:

@@ -48,7 +48,8 @@ class Counts:
     """What a stream has done so far; the difference of two is what it did in between.
 
     `read` bytes came from disk, `lent` bytes were given out. `stalled` seconds were spent waiting for the disk. Of
-    `windows`, `ready` were there when they were asked for. `peak` bytes of the arena were in use at once, ever.
+    `windows`, `ready` were there when they were asked for. `peak` bytes of the arena were in use at once, ever. Of
+    experts, `found` were kept in memory when they were needed and `missed` were not.
     """
 
     read: int = 0
@@ -57,6 +58,8 @@ class Counts:
     windows: int = 0
     ready: int = 0
     peak: int = 0
+    found: int = 0
+    missed: int = 0
 
     def __sub__(self, other: Counts) -> Counts:
         return Counts(
@@ -66,6 +69,8 @@ class Counts:
             self.windows - other.windows,
             self.ready - other.ready,
             self.peak,
+            self.found - other.found,
+            self.missed - other.missed,
         )
 
 
@@ -95,6 +100,7 @@ class Stream:
         self._mixtures: set[Key] = set()
         self._spoilt: list[tuple[Key, int, U8, list[Pending]]] = []
         self._read_before = pool.bytes_read
+        self._found = self._missed = 0
         self._lent = 0
 
     @property
@@ -109,7 +115,9 @@ class Stream:
     @property
     def counts(self) -> Counts:
         read, ahead = self._pool.bytes_read - self._read_before, self._ahead
-        return Counts(read, self._lent, ahead.stalled, ahead.windows, ahead.ready, self._arena.peak)
+        return Counts(
+            read, self._lent, ahead.stalled, ahead.windows, ahead.ready, self._arena.peak, self._found, self._missed
+        )
 
     def matrix(
         self, info: TensorInfo, *, start: int = 0, rows: int | None = None, held: U8 | None = None
@@ -214,6 +222,8 @@ class Stream:
         if self._slabs is not None:
             self._slabs.begin(key, ids)
             found = {expert: self._slabs.find(key, expert) for expert in ids}
+            kept = sum(slab is not None for slab in found.values())
+            self._found, self._missed = self._found + kept, self._missed + len(found) - kept
         spoilt = {expert for layer, expert, *_ in self._spoilt if layer == key}
         for expert in ids:
             runs = [matrix.matrix(expert) for matrix in key]

@@ -49,14 +49,9 @@ class Streaming:
             self._meter.add("experts", self._slabs.nbytes)
             self.stream.keep_experts(self._slabs)
 
-    @property
-    def counts(self) -> Counts:
+    def count(self) -> Counts:
+        """What has been done so far."""
         return self.stream.counts
-
-    @property
-    def expert_counts(self) -> tuple[int, int]:
-        """Experts asked for that were in memory, and that were not."""
-        return (0, 0) if self._slabs is None else (self._slabs.counts.found, self._slabs.counts.missed)
 
     def begin(self, cancel: Cancel | None) -> None:
         """The next waits are broken by `cancel`."""

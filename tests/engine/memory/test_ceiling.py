@@ -126,7 +126,7 @@ def check_reads(large: Large) -> None:
     others = max(0, others - plan_of(large)["weights"])
     measured = large.run(*large.command("bench", "--prompt-tokens", 16, "--tokens", 8)).json()
     if experts:
-        counted = others + experts * (1 - measured["hit_rate"])
+        counted = others + experts * (1 - (measured["expert_hit_rate"] or 0))
         assert measured["read_per_token"] == pytest.approx(counted, rel=0.03)
     else:
         assert measured["read_per_token"] == pytest.approx(others, rel=0.01)
