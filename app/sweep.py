@@ -74,7 +74,7 @@ def _row(ram: int | None, command: Command, limit: float) -> Row:
 def heading() -> str:
     upper = " ".join(f"{above:>{width}}" for width, above, _ in COLUMNS)
     lower = " ".join(f"{below:>{width}}" for width, _, below in COLUMNS)
-    return f"{upper}\n{lower} fingerprint\n"
+    return f"{upper.rstrip()}\n{lower} fingerprint\n"
 
 
 def line(row: Row, width: int) -> str:

@@ -24,9 +24,19 @@ def byte_tokens() -> list[str]:
 
 
 def write_tiny_chat(
-    path: Path, *, name: str = "Tiny Chat", seed: int = 0, eos: int | None = None, template: str | None = TEMPLATE
+    path: Path,
+    *,
+    name: str = "Tiny Chat",
+    seed: int = 0,
+    eos: int | None = None,
+    template: str | None = TEMPLATE,
+    ffn: int = FFN,
+    layers: int = LAYERS,
 ) -> Path:
-    """Matrices in Q8_0, norms in F32. Token i < 256 is byte i; `eos` takes the place of "<|end|>" as the end token."""
+    """Matrices in Q8_0, norms in F32. Token i < 256 is byte i; `eos` takes the place of "<|end|>" as the end token.
+
+    `ffn` and `layers` make it larger: by 204 bytes for each unit of width in each layer.
+    """
     tokens = [*byte_tokens(), "th", "he", *SPECIAL]
     kinds = [TokenType.NORMAL] * 258 + [TokenType.CONTROL] * len(SPECIAL)
     draws = np.random.default_rng(seed)
@@ -34,8 +44,8 @@ def write_tiny_chat(
     writer.add_name(name)
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(HIDDEN)
-    writer.add_block_count(LAYERS)
-    writer.add_feed_forward_length(FFN)
+    writer.add_block_count(layers)
+    writer.add_feed_forward_length(ffn)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(KV_HEADS)
     writer.add_layer_norm_rms_eps(1e-5)
@@ -61,16 +71,16 @@ def write_tiny_chat(
 
     kv_width = HIDDEN // HEADS * KV_HEADS
     matrix("token_embd.weight", len(tokens), HIDDEN)
-    for layer in range(LAYERS):
+    for layer in range(layers):
         norm(f"blk.{layer}.attn_norm.weight")
         matrix(f"blk.{layer}.attn_q.weight", HIDDEN, HIDDEN)
         matrix(f"blk.{layer}.attn_k.weight", kv_width, HIDDEN)
         matrix(f"blk.{layer}.attn_v.weight", kv_width, HIDDEN)
         matrix(f"blk.{layer}.attn_output.weight", HIDDEN, HIDDEN)
         norm(f"blk.{layer}.ffn_norm.weight")
-        matrix(f"blk.{layer}.ffn_gate.weight", FFN, HIDDEN)
-        matrix(f"blk.{layer}.ffn_up.weight", FFN, HIDDEN)
-        matrix(f"blk.{layer}.ffn_down.weight", HIDDEN, FFN)
+        matrix(f"blk.{layer}.ffn_gate.weight", ffn, HIDDEN)
+        matrix(f"blk.{layer}.ffn_up.weight", ffn, HIDDEN)
+        matrix(f"blk.{layer}.ffn_down.weight", HIDDEN, ffn)
     norm("output_norm.weight")
     matrix("output.weight", len(tokens), HIDDEN)
     writer.write_header_to_file()

@@ -90,10 +90,21 @@ def _measure(arguments: argparse.Namespace, budgets: Budgets) -> int:
         _write_json(told)
         return 0
     length = arguments.prompt_tokens
+    streamed = {}
+    if measured.read_per_token:
+        streamed = {
+            "streamed": f"{human_bytes(measured.read_per_token)} a token from disk, waiting for it "
+            f"{100 * measured.stall_share:.0f} % of a step"
+        }
+        if measured.hit_rate is not None:
+            streamed["ready"] = f"{100 * measured.hit_rate:.0f} % of blocks when they were asked for"
+        if measured.expert_hit_rate is not None:
+            streamed["experts"] = f"{100 * measured.expert_hit_rate:.0f} % were still in memory"
     _write_table(
         {
             "model": str(path),
             "threads": str(measured.threads),
+            "memory": f"{human_bytes(measured.ram)} granted, {human_bytes(sweep.resident(told))} of weights resident",
             "prefill": f"{measured.prefill_tok_s:.1f} tokens/s over {length} tokens"
             + _share(measured.prefill_multiply_add_share, WORK),
             "decode": f"{measured.decode_short_tok_s:.1f} tokens/s at short context"
@@ -104,6 +115,7 @@ def _measure(arguments: argparse.Namespace, budgets: Budgets) -> int:
             "peak memory": human_bytes(measured.peak_memory_bytes),
             "read": f"{human_bytes(measured.bytes_read)} from disk",
             "a token": f"passes over {human_bytes(measured.bytes_per_token)} of weights",
+            **streamed,
             "fingerprint": fingerprint,
         }
     )

@@ -6,7 +6,10 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.app.running import Program, output, refusal
+from tests.tiny_chat import write_tiny_chat
 
 
 def test_bench_tells_its_fields(millstream: Program) -> None:
@@ -19,7 +22,10 @@ def test_bench_tells_its_fields(millstream: Program) -> None:
         *("threads", "peak_memory_bytes", "bytes_read", "multiply_adds_per_token", "bytes_per_token"),
         *("decode_short_bytes_per_token", "decode_long_bytes_per_token"),
     }
-    assert {"model", "fingerprint"} | rates | shares | floors | counts == set(told)
+    memory = {"ram", "read_per_token", "stall_share", "hit_rate", "expert_hit_rate", "arena_peak", "memory"}
+    assert {"model", "fingerprint"} | rates | shares | floors | counts | memory == set(told)
+    assert told["read_per_token"] == told["arena_peak"] == 0, "the model fits into memory"
+    assert told["memory"]["weights"] > 0 and told["ram"] > told["memory"]["weights"]
     assert told["threads"] == 1
     assert all(told[number] > 0 for number in rates | floors | counts)
     shown = output(millstream(*command))
@@ -43,3 +49,63 @@ def test_bench_looks_at_the_file_before_it_runs_the_peer(millstream: Program, tm
     told = refusal(millstream("bench", str(tmp_path / "empty.gguf"), "--vs", f"touch {tmp_path / 'ran'}"))
     assert "empty.gguf is empty" in told
     assert not (tmp_path / "ran").exists()
+
+
+def test_its_context_is_what_is_measured_unless_it_is_named(millstream: Program) -> None:
+    command = ("bench", "tiny", "--prompt-tokens", "60", "--tokens", "30", "--threads", "1", "--json")
+    least, named = (json.loads(output(millstream(*command, *more))) for more in ((), ("--context", "200")))
+    assert least["memory"]["kv"] < named["memory"]["kv"]
+    assert least["fingerprint"] == named["fingerprint"]
+
+
+SHORT = ("--prompt-tokens", "20", "--tokens", "3", "--threads", "1")
+
+
+@pytest.fixture
+def mill(folder: Path) -> Path:
+    """A model of 13 MB."""
+    return write_tiny_chat(folder / "mill.gguf", ffn=4096, layers=16)
+
+
+def test_budgets_are_swept_with_one_fingerprint(millstream: Program, mill: Path) -> None:
+    shown = output(millstream("bench", str(mill), *SHORT, "--ram", "6MB,auto,9MB", "--chunk", "16")).splitlines()
+    assert shown[-1] == "All fingerprints agree."
+    rows = [line.split() for line in shown[2:-1]]
+    assert [row[:2] for row in (rows[0], rows[2])] == [["6.00", "MB"], ["9.00", "MB"]]
+    assert len({row[-1] for row in rows}) == 1 and len(rows[0][-1]) == 12
+
+
+def test_a_sweep_gives_a_list_of_what_each_measurement_tells(millstream: Program, mill: Path) -> None:
+    small, large = json.loads(output(millstream("bench", str(mill), *SHORT, "--ram", "6MB,1GB", "--json")))
+    assert (small["ram"], large["ram"]) == (6_000_000, 1_000_000_000)
+    assert small["fingerprint"] == large["fingerprint"]
+    assert small["read_per_token"] > 0 == large["read_per_token"]
+    assert small["arena_peak"] > 0 and small["hit_rate"] is not None
+    total, resident = large["memory"]["weights"], small["memory"]["weights"]
+    assert small["read_per_token"] == pytest.approx(total - resident, rel=0.05)
+
+
+def test_a_budget_that_is_too_small_has_its_sentence_and_the_others_are_measured(
+    millstream: Program, mill: Path
+) -> None:
+    done = millstream("bench", str(mill), *SHORT, "--ram", "1MB,1GB", "--json")
+    assert (done.returncode, done.stderr) == (2, "")
+    small, large = json.loads(done.stdout)
+    assert small["ram"] == 1_000_000 and "at least" in small["error"]
+    assert large["fingerprint"]
+
+
+def test_threads_and_blocks_change_nothing_in_a_sweep(millstream: Program, mill: Path) -> None:
+    command = ("bench", str(mill), "--prompt-tokens", "20", "--tokens", "3", "--ram", "6MB,7MB", "--json")
+    prints = {
+        row["fingerprint"]
+        for more in (("--threads", "1"), ("--threads", "2", "--block-rows", "7", "--io-threads", "3"))
+        for row in json.loads(output(millstream(*command, *more)))
+    }
+    assert len(prints) == 1
+
+
+def test_a_sweep_is_refused_beside_a_peer_and_where_a_size_is_wrong(millstream: Program) -> None:
+    assert "name a single size" in refusal(millstream("bench", "tiny", "--ram", "1GB,2GB", "--vs", "peer"))
+    for sizes in ("1GB,", "1GB,GB", ",", "1GB;2GB", "1GB,4"):
+        refusal(millstream("bench", "tiny", "--ram", sizes))
