@@ -11,7 +11,6 @@ import json
 import mmap
 import os
 import random
-import sys
 import tempfile
 import threading
 import time
@@ -24,20 +23,21 @@ import psutil
 
 from engine.cgroups import memory_limit, memory_room
 from engine.errors import ModelFileError
+from engine.memory.reader import ModelFile
 
 ROOT: Final = Path("/")
 SECONDS: Final = 0.15
 """How long each number of threads and each size of blocks is tried."""
 THREADS: Final = (1, 2, 4, 8, 16)
-BLOCKS: Final = tuple(1 << power for power in range(16, 23))
-"""Bytes: 64 KiB … 4 MiB."""
+BLOCKS: Final = tuple(1 << power for power in range(20, 23))
+"""Bytes, 1 MiB … 4 MiB: in smaller blocks, what it takes to hand one over would show beside the reading."""
 BLOCK: Final = 1 << 20
 """Bytes of the blocks by which threads are compared."""
 ALIGNED: Final = 4096
 """Bytes that offsets, sizes and addresses of direct reads are multiples of."""
 MOST: Final = 32 << 20
 """Bytes of memory that all buffers together take at most."""
-AS_GOOD, ENOUGH = 0.97, 0.9
+AS_GOOD, ENOUGH = 0.9, 0.9
 """Shares of the best rate that so many threads, and blocks of such a size, have to reach."""
 VERSION: Final = 1
 
@@ -178,26 +178,18 @@ def timed(
 
 
 class _Reader:
-    """Positional reads of whole blocks of a file, past the system's cache where it lets them.
-
-    Linux has O_DIRECT, which some file systems refuse, and macOS F_NOCACHE; elsewhere reads are ordinary ones.
-    """
+    """A model's file, read in whole blocks past the system's cache."""
 
     def __init__(self, file: Path) -> None:
         """Raises ModelFileError where it cannot be opened."""
-        self._path = file
-        self._lock = threading.Lock()
-        try:
-            self._file, self._direct = _opened(file)
-            self._size = os.fstat(self._file).st_size
-        except OSError as error:
-            raise ModelFileError(f"Cannot open {file}: {error.strerror or error}.") from error
+        self._file = ModelFile(file, keep_cached=False)
+        self._size = file.stat().st_size
 
     def __enter__(self) -> _Reader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._file)
+        self._file.close()
 
     def fitting(self, block: int) -> int:
         """The largest block that is no larger than this one and than the file, in whole aligned pages."""
@@ -209,35 +201,8 @@ class _Reader:
 
     def read(self, into: mmap.mmap, offset: int) -> None:
         """Fill the buffer with the bytes from `offset` on, or with those up to the file's end."""
-        try:
-            if hasattr(os, "preadv"):
-                os.preadv(self._file, [into], offset)
-                if not self._direct and hasattr(os, "posix_fadvise"):
-                    os.posix_fadvise(self._file, offset, len(into), os.POSIX_FADV_DONTNEED)
-                return
-            with self._lock:
-                os.lseek(self._file, offset, os.SEEK_SET)
-                into[:] = os.read(self._file, len(into)).ljust(len(into), b"\0")
-        except OSError as error:
-            raise ModelFileError(
-                f"Reading {self._path} failed: {error.strerror or error}. Check the disk, or download the file again."
-            ) from error
-
-
-def _opened(file: Path) -> tuple[int, bool]:
-    """A descriptor, and whether its reads leave the system's cache alone."""
-    flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-    if hasattr(os, "O_DIRECT"):
-        with contextlib.suppress(OSError):
-            return os.open(file, flags | os.O_DIRECT), True
-    descriptor = os.open(file, flags)
-    if sys.platform == "darwin":
-        import fcntl
-
-        with contextlib.suppress(OSError):
-            fcntl.fcntl(descriptor, fcntl.F_NOCACHE, 1)
-            return descriptor, True
-    return descriptor, False
+        with memoryview(into) as view:
+            self._file.read_pages(view, offset, "of any name", min(len(into), self._size - offset))
 
 
 def _device(file: Path) -> str:
