@@ -6,11 +6,9 @@ import math
 
 from engine.errors import SettingsError
 from engine.types import CACHE_KINDS, EFFORTS, Budgets, Settings
-from engine.units import human_bytes
 
 MAX_THREADS = 256
 MAX_IO_THREADS = 64
-LEAST_RAM = 1_000_000
 """Bytes. What a model takes at least is said when it is planned; less than this is a slip of the unit."""
 
 
@@ -43,8 +41,8 @@ def check_budgets(budgets: Budgets) -> None:
     check_count("chunk", budgets.chunk)
     if budgets.max_patches is not None:
         check_count("max_patches", budgets.max_patches)
-    if budgets.ram is not None and budgets.ram < LEAST_RAM:
-        raise SettingsError(f"ram must be at least {human_bytes(LEAST_RAM)}, not {budgets.ram} bytes.")
+    if budgets.ram is not None:
+        check_count("ram", budgets.ram)
     if budgets.vram is not None and budgets.vram < 0:
         raise SettingsError(f"vram must be at least 0, not {budgets.vram}.")
     if budgets.io_threads is not None and not 1 <= budgets.io_threads <= MAX_IO_THREADS:

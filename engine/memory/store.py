@@ -127,7 +127,7 @@ class WeightStore:
             key = name, start, count
             if key not in self._stacks:
                 whole = self._whole(info)
-                data = whole.reshape(len(whole) // sum(rows), sum(rows), -1)[:, start : start + count]
+                data = whole.reshape(len(whole) // sum(rows), sum(rows), whole.shape[1])[:, start : start + count]
                 lent = None
                 if self._is_lent(info):
                     lent, data = self._lend(info, n_experts, start, count, data), data[:0]
@@ -228,7 +228,7 @@ class WeightStore:
         """The tensor's bytes as far as they stay in memory, uint8 [rows, row_bytes], read once."""
         if info.name not in self._bytes:
             row_bytes = info.nbytes // max(math.prod(info.shape[:-1]), 1)
-            self._bytes[info.name] = self._read(info, self._held_bytes(info)).reshape(-1, row_bytes)
+            self._bytes[info.name] = self._read(info, self._held_bytes(info)).reshape(self._held_rows(info), row_bytes)
         return self._bytes[info.name]
 
     def _decoded(self, info: TensorInfo) -> npt.NDArray[np.float32]:
