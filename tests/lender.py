@@ -19,6 +19,7 @@ GARBAGE = 0xA5
 
 U8 = np.ndarray
 Kind = TypeVar("Kind", Weight, Stack)
+Piece = TypeVar("Piece", Window, ExpertWindow)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,12 +87,12 @@ class ArrayLender:
             yield first, tuple(data[first : first + size] for data in held)
             first += size
 
-    def _guarded(self, windows: Iterator[Window | ExpertWindow]) -> Iterator[Window | ExpertWindow]:
+    def _guarded(self, windows: Iterator[Piece]) -> Iterator[Piece]:
         assert not self.busy
         self.busy = True
         return self._lending(windows)
 
-    def _lending(self, windows: Iterator[Window | ExpertWindow]) -> Iterator[Window | ExpertWindow]:
+    def _lending(self, windows: Iterator[Piece]) -> Iterator[Piece]:
         try:
             for window in windows:
                 self._count()
