@@ -67,14 +67,6 @@ class Layout:
         self.nbytes += high - low
         return place + offset - low, carried
 
-    def check(self) -> None:
-        """Raises ModelFileError where one of the files has changed."""
-        checked: ModelFile | None = None
-        for extent in self._extents:
-            if extent.file is not checked:
-                checked = extent.file
-                checked.check(extent.tensor)
-
     def read(self, pool: ReadPool, memory: U8, most: int, *, urgent: bool = False) -> list[Pending]:
         """Begin to read into memory, uint8 [nbytes] on a page's boundary, at most about `most` bytes at once."""
         view, reads = memory.data, []
@@ -200,11 +192,10 @@ class Block:
         self._before = None
 
     def finish(self) -> None:
-        """Bring what was read into its order. Raises ModelFileError where a file has changed."""
+        """Bring what was read into its order."""
         if self.finished:
             return
-        if self.memory is not None and self._layout is not None:
-            self._layout.check()
+        if self.memory is not None:
             for target, place, nbytes in self._moves:
                 self.memory[target : target + nbytes] = self.memory[place : place + nbytes]
         ordered = set()

@@ -143,10 +143,9 @@ def test_a_file_that_is_written_to_is_refused_from_then_on(
     file = ModelFile(path, keep_cached=keep_cached)
     room = page_room(PAGE)
     file.read_pages(room.data, 0, "w", 1)
-    file.check("w")
     change(path)
     with pytest.raises(ModelFileError, match=r"山 é\.gguf was changed while in use, so that tensor blk"):
-        file.check("blk")
+        file.read_pages(room.data, 0, "blk", 1)
     for _ in range(2):
         with pytest.raises(ModelFileError, match=r"山 é\.gguf was changed while in use"):
             whole(file)
@@ -168,7 +167,6 @@ def test_a_file_that_lost_its_name_goes_on_being_read(change: Callable[[Path], N
     np.testing.assert_array_equal(whole(file), data)
     room = page_room(PAGE)
     file.read_pages(room.data, 7 * PAGE, "w", PAGE)
-    file.check("w")
     np.testing.assert_array_equal(room, data[7 * PAGE : 8 * PAGE])
 
 

@@ -244,7 +244,7 @@ def test_random_walks_through_arenas_from_the_smallest_on_give_the_bytes_of_the_
     draws = np.random.default_rng(threads)
 
     def work() -> None:
-        for _ in range(25):
+        for _ in range(12):
             widths = [int(draws.integers(1, 3000)) * 2 for _ in range(6)]
             rows = [int(draws.integers(1, 240)) for _ in range(3) for _ in range(2)]
             rows[1::2] = rows[::2]
