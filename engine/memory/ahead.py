@@ -114,7 +114,6 @@ class Ahead:
             try:
                 lease.reads = layout.read(self._pool, lease.data, self._most_read, urgent=True)
                 self._await(lease.reads)
-                layout.check()
                 yield lease.data
             finally:
                 self._pool.abandon(lease.reads)

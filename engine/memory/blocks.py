@@ -67,14 +67,6 @@ class Layout:
         self.nbytes += high - low
         return place + offset - low, carried
 
-    def check(self) -> None:
-        """Raises ModelFileError where one of the files has changed."""
-        checked: ModelFile | None = None
-        for extent in self._extents:
-            if extent.file is not checked:
-                checked = extent.file
-                checked.check(extent.tensor)
-
     def read(self, pool: ReadPool, memory: U8, most: int, *, urgent: bool = False) -> list[Pending]:
         """Begin to read into memory, uint8 [nbytes] on a page's boundary, at most about `most` bytes at once."""
         view, reads = memory.data, []
@@ -93,7 +85,7 @@ class Layout:
 
 
 class Block:
-    """Units `first … stop - 1` of runs that are walked together.
+    """Units `first … stop - 1` of runs that are walked together; with a `room` of its own, all units of each run.
 
     It is planned and begun where there is room for it; when it is its turn, it takes over what it shares with the block
     before it, and is finished when its reads are done.
@@ -120,8 +112,8 @@ class Block:
     def __init__(
         self,
         runs: Sequence[Run],
-        first: int,
-        stop: int,
+        first: int = 0,
+        stop: int = 0,
         *,
         before: Block | None = None,
         expert: int = 0,
@@ -156,10 +148,10 @@ class Block:
         layout = Layout()
         self._places, self._moves, self._carries = [], [], []
         for index, run in enumerate(self.runs):
-            if self.stop <= len(run.held):
+            if self._held(run):
                 self._places.append(0)
                 continue
-            segments = run.segments(self.first, self.stop)
+            segments = run.segments(self.first, self._stop(run))
             source = None if before is None else before._end_of(index, segments)
             if len(segments) > 1:
                 layout.seal()  # they will be moved
@@ -182,7 +174,7 @@ class Block:
         """Where in this block's memory the first byte of these segments of a run would lie, in the page that they begin
         in; `None` where that is not there."""
         run = self.runs[index]
-        own = run.segments(self.first, self.stop) if self.stop > len(run.held) else []
+        own = [] if self._held(run) else run.segments(self.first, self._stop(run))
         if len(own) != 1 or len(segments) != 1:
             return None
         (file, offset, nbytes), (next_file, next_offset, _) = own[0], segments[0]
@@ -200,38 +192,41 @@ class Block:
         self._before = None
 
     def finish(self) -> None:
-        """Bring what was read into its order. Raises ModelFileError where a file has changed."""
+        """Bring what was read into its order."""
         if self.finished:
             return
-        if self.memory is not None and self._layout is not None:
-            self._layout.check()
+        if self.memory is not None:
             for target, place, nbytes in self._moves:
                 self.memory[target : target + nbytes] = self.memory[place : place + nbytes]
         ordered = set()
         for index, run in enumerate(self.runs):
-            if self.stop > len(run.held) and self._places[index] not in ordered:
+            if not self._held(run) and self._places[index] not in ordered:
                 ordered.add(self._places[index])  # the same weight twice has its bytes in one place
                 run.put_in_order(self._bytes(index))
         self.finished = True
 
     @property
     def data(self) -> tuple[U8, ...]:
-        """Of each run uint8 [stop - first, …]."""
+        """Of each run uint8 [its units here, …]."""
         return tuple(
-            run.held[self.first : self.stop]
-            if self.stop <= len(run.held)
-            else self._bytes(index).reshape(-1, *run.shape)
+            run.held[self.first : self._stop(run)] if self._held(run) else self._bytes(index).reshape(-1, *run.shape)
             for index, run in enumerate(self.runs)
         )
 
     @property
     def nbytes(self) -> int:
-        return sum(run.unit for run in self.runs) * (self.stop - self.first)
+        return sum(run.unit * (self._stop(run) - self.first) for run in self.runs)
+
+    def _stop(self, run: Run) -> int:
+        return self.stop if self.room is None else run.count
+
+    def _held(self, run: Run) -> bool:
+        return self._stop(run) <= len(run.held)
 
     def _bytes(self, index: int) -> U8:
         assert self.memory is not None
-        place = self._places[index]
-        return self.memory[place : place + self.runs[index].unit * (self.stop - self.first)]
+        place, run = self._places[index], self.runs[index]
+        return self.memory[place : place + run.unit * (self._stop(run) - self.first)]
 
 
 def windows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import sys
@@ -98,7 +99,8 @@ class _PosixFile:
         if sys.platform == "linux":
             # Pages that the range covers in part would be kept.
             start, stop = offset // PAGE * PAGE, -(-(offset + nbytes) // PAGE) * PAGE
-            os.posix_fadvise(self._fd, start, stop - start, os.POSIX_FADV_DONTNEED)
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(self._fd, start, stop - start, os.POSIX_FADV_DONTNEED)
 
     def __del__(self) -> None:
         if hasattr(self, "_fd"):

@@ -16,8 +16,8 @@ from engine.errors import ModelFileError
 from engine.memory.raw_file import PAGE, NotAFileError, RawFile, open_raw
 
 DROP_AFTER = 16
-"""Reads after which the system is told to keep nothing of the file: some file systems take direct ones through their
-cache all the same."""
+"""Direct reads after which the system is told to keep nothing of the file, whoever brought it there: some file systems
+take them through their cache all the same."""
 
 
 class ModelFile:
@@ -29,11 +29,11 @@ class ModelFile:
     Without `keep_cached` the system keeps no copy of what is read: `read` gives it back piece by piece, and
     `read_pages` goes past the system's cache where the file system can do that.
 
-    A file that is deleted, or that another takes the name of, goes on being read as it was. Every read compares size
-    and time of last change with what they were at opening, so that a file that was written to is refused, and what was
-    read of it. Not seen are a change before opening, one that sets the time back, one so soon after another
-    that the system's clock has not ticked in between, one through a mapping before the system writes it out, and one
-    on another machine's disk before that tells. On Windows nobody can write to a file that is open here.
+    A file that is deleted, or that another takes the name of, goes on being read as it was. Every read, once it has its
+    bytes, compares size and time of last change with what they were at opening, so that bytes from after a change are
+    refused. Not seen are a change before opening, one that sets the time back, one so soon after another that the
+    system's clock has not ticked in between, one through a mapping before the system writes it out, and one on another
+    machine's disk before that tells. On Windows nobody can write to a file that is open here.
     """
 
     def __init__(self, path: Path, *, keep_cached: bool = True) -> None:
@@ -63,12 +63,10 @@ class ModelFile:
         Raises ModelFileError, naming the tensor, where the file ends early or has changed, or the disk refuses.
         """
         self._read(into.data, 0, offset, tensor, len(into))
-        self.check(tensor)
 
     def read_pages(self, into: memoryview, offset: int, tensor: str, least: int) -> int:
         """Fill whole pages with those at `offset`: → the bytes that were read. At least the first `least` must be
-        there; a file's last page may be short. `into` and `offset` lie on pages' boundaries. Raises as `read` does, but
-        whoever uses the bytes calls `check` first: a thread that reads should not wait for that."""
+        there; a file's last page may be short. `into` and `offset` lie on pages' boundaries. Raises as `read` does."""
         direct, raw = self._direct, self._raw
         if direct is None or raw is None:
             return self._read(into, 0, offset, tensor, least)
@@ -88,13 +86,8 @@ class ModelFile:
         self._direct_reads += 1
         if self._direct_reads % DROP_AFTER == 0:
             raw.drop_cached(0, self._opened.size)
+        self._check(raw, tensor)
         return done
-
-    def check(self, tensor: str) -> None:
-        """Raises ModelFileError where the file has changed since it was opened: the system notes that before it
-        writes, so that what was read before is sound if this is."""
-        if self._raw is not None:
-            self._check(self._raw, tensor)
 
     def close(self) -> None:
         """Nothing can be read from now on. The system's file is closed when the last read that is under way returns."""
@@ -124,9 +117,12 @@ class ModelFile:
         finally:
             if not self._keep_cached:
                 raw.drop_cached(offset + start, done - start)
+        self._check(raw, tensor)
         return done
 
     def _check(self, raw: RawFile, tensor: str) -> None:
+        """Refuse what was just read where the file has changed: the system notes that before it writes. Where a disk
+        hangs this may hang as a read does, so that it is for the thread that reads."""
         try:
             changed = raw.state() != self._opened
         except OSError as error:

@@ -231,7 +231,7 @@ class Stream:
                 slab = found.get(expert)
                 room = self._admitted(key, expert) if slab is None else slab
                 if room is not None:
-                    yield Block(runs, 0, runs[0].count, expert=expert, room=room, finished=slab is not None)
+                    yield Block(runs, expert=expert, room=room, finished=slab is not None)
                     continue
             for together in (runs[:2], runs[2:]):
                 half = self._arena.nbytes // 2

@@ -6,6 +6,7 @@ import ctypes
 import mmap
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.buffers import in_large_pages
+from engine.errors import ModelFileError
 from engine.formats.index import Span, TensorInfo
 from engine.memory.raw_file import PAGE
 from engine.memory.reader import ModelFile
@@ -75,6 +77,12 @@ def apart(spans: list[tuple[Path, int]], rows: int, row_bytes: int) -> TensorInf
     return TensorInfo("apart", shape, "F16", *spans[0], sum(span.nbytes for span in pieces), pieces=pieces)
 
 
+def wait_until(reached: Callable[[], bool]) -> None:
+    """For what other threads do; to be used `in_time`."""
+    while not reached():
+        time.sleep(0.002)
+
+
 def in_time(work: Callable[[], None]) -> None:
     """Run it in a thread of its own; fails where it hangs, and raises what it raises."""
     failures: list[BaseException] = []
@@ -105,6 +113,8 @@ class HangingReads:
         """Released by every read that hangs from now on."""
         self.which: Callable[[int], bool] = lambda offset: False
         """Of reads at these offsets in the file."""
+        self.fails: Callable[[int], bool] = lambda offset: False
+        """Reads at these offsets fail as a disk's do."""
         self.reads: list[int] = []
         """The offsets that were read, in their order."""
 
@@ -113,6 +123,8 @@ class HangingReads:
         if self.which(offset):
             self.hung.release()
             os.read(self._fd, 1)
+        if self.fails(offset):
+            raise ModelFileError(f"Reading tensor {tensor} from {file.path} failed: Input/output error.")
         return self._read_pages(file, into, offset, tensor, least)
 
     def let_go(self, reads: int = 1) -> None:
