@@ -15,6 +15,7 @@ from engine.formats import open_index
 from engine.formats.index import TensorIndex
 from engine.memory.outline import outline
 from engine.models.model import Model
+from engine.texts import Texts
 from engine.types import DEFAULT_CONTEXT, Budgets, ModelInfo
 from engine.vision.eyes import Eyes, find_eyes
 
@@ -79,7 +80,7 @@ def model_info(index: TensorIndex) -> ModelInfo:
         context_length=number("context_length"),
         layers=number("block_count") - number("nextn_predict_layers"),
         hidden_size=number("embedding_length"),
-        vocabulary=len(tokens) if isinstance(tokens, list) else number("vocab_size"),
+        vocabulary=len(tokens) if isinstance(tokens, Texts | list) else number("vocab_size"),
         encodings=dict(encodings.most_common()),
         weight_bytes=sum(tensor.nbytes for tensor in index.tensors.values()),
     )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from engine.errors import ModelFileError
+from engine.texts import Texts
 
 _CHUNK = 1 << 18
 """Bytes fetched at a time; more only where one value is longer."""
@@ -82,14 +84,14 @@ class Cursor:
         except UnicodeDecodeError:
             raise self.error("is not valid UTF-8") from None
 
-    def texts(self, count: int) -> list[str]:
+    def texts(self, count: int) -> Texts:
         """`count` texts in a row. A tokenizer has hundreds of thousands, so this loop reads the buffer directly."""
         self.require(8 * count)
         length_at = struct.Struct(self.order + "Q").unpack_from
-        texts: list[str] = []
+        data, bounds = bytearray(), array("I", [0])
         buffer, at = self._buffer, self._at
         try:
-            while len(texts) < count:
+            for _ in range(count):
                 if at + 8 > len(buffer):
                     self._at = at
                     self._fill(8)
@@ -100,12 +102,15 @@ class Cursor:
                     self._at = at
                     self._fill(length)
                     buffer, at = self._buffer, self._at
-                texts.append(buffer[at : at + length].decode())
+                text = buffer[at : at + length]
+                text.decode()
+                data += text
+                bounds.append(len(data))
                 at += length
         except UnicodeDecodeError:
-            raise self.error(f"is not valid UTF-8 in entry {len(texts)}") from None
+            raise self.error(f"is not valid UTF-8 in entry {len(bounds) - 1}") from None
         self._at = at
-        return texts
+        return Texts(bytes(data), bounds)
 
     def _fill(self, nbytes: int) -> None:
         """Have `nbytes` bytes in the buffer at `_at`."""

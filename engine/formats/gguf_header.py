@@ -8,12 +8,14 @@ a gigabyte and a few seconds.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from engine.errors import ModelFileError, UnsupportedModelError
 from engine.formats.cursor import Cursor, opened
@@ -45,6 +47,9 @@ _NUMBERS: Final = {
     12: "f8",
 }
 """numpy's name for each numeric value type."""
+
+LONG: Final = 1 << 13
+"""Entries from which on an array of numbers is kept as such: only vocabularies have as many."""
 
 _STRING: Final = 8
 _ARRAY: Final = 9
@@ -168,9 +173,10 @@ class _Metadata:
             return self._cursor.text(MAX_HEADER)
         if kind == _ARRAY:
             return self._array()
-        return self._numbers(kind, 1)[0]
+        value: object = self._numbers(kind, 1)[0].item()
+        return value
 
-    def _array(self) -> list[object]:
+    def _array(self) -> Sequence[object]:
         cursor = self._cursor
         kind, count = cursor.number("I"), cursor.number("Q")
         if kind == _ARRAY:
@@ -178,15 +184,21 @@ class _Metadata:
         if count > self._left:
             raise cursor.error(f"has {count} entries, where all arrays together may have {MAX_VALUES}")
         self._left -= count
-        return [*cursor.texts(count)] if kind == _STRING else self._numbers(kind, count)
+        if kind == _STRING:
+            return cursor.texts(count)
+        numbers = self._numbers(kind, count)
+        if count < LONG or numbers.dtype == np.bool_:
+            values: list[object] = numbers.tolist()
+            return values
+        return array(numbers.dtype.char, numbers.tobytes())
 
-    def _numbers(self, kind: int, count: int) -> list[object]:
+    def _numbers(self, kind: int, count: int) -> npt.NDArray[Any]:
         code = _NUMBERS.get(kind)
         if code is None:
             raise self._cursor.error(f"has the unknown type {kind}")
         dtype = np.dtype(self._cursor.order + code)
-        values: list[object] = np.frombuffer(self._cursor.take(count * dtype.itemsize), dtype).tolist()
-        return values
+        numbers = np.frombuffer(self._cursor.take(count * dtype.itemsize), dtype)
+        return numbers.astype(dtype.newbyteorder("="), copy=False)
 
 
 def _entries(cursor: Cursor, count: int) -> tuple[Entry, ...]:

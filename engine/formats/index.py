@@ -76,8 +76,9 @@ class TensorInfo:
 class TensorIndex:
     """A model as it lies on disk: all its files, its metadata and its tensors by name.
 
-    Metadata values are `int`, `float`, `bool`, `str`, or lists of one of these. `vectors` are small tensors that no
-    file holds, because they follow from the metadata: values by name.
+    Metadata values are `int`, `float`, `bool`, `str`, or lists of one of these; a vocabulary's are other sequences,
+    `Texts` and arrays, which take less memory. `vectors` are small tensors that no file holds, because they follow from
+    the metadata: values by name.
     """
 
     paths: tuple[Path, ...]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from engine.errors import ModelFileError, UnsupportedModelError
 
@@ -95,7 +95,7 @@ class Metadata:
         value = self._values.get(self.whole(key))
         if value is None:
             return None
-        if not isinstance(value, list):
+        if not isinstance(value, Sequence) or isinstance(value, str):
             raise _mistyped(self.whole(key), "a list", value)
         if not 1 <= len(value) <= high:
             raise _outside(f"length of {self.whole(key)}", len(value), 1, high)

@@ -6,12 +6,13 @@ The alphabet of 256 characters is GPT-2's (Radford et al. 2019; `bytes_to_unicod
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping
+from contextlib import suppress
+from itertools import chain
 from typing import Final
 
 from engine.errors import ModelFileError, UnsupportedModelError
 from engine.text.pretokenizers import PRE_TOKENIZERS, PreTokenizer
-from engine.text.vocabulary import PREFIX, SPECIAL, TokenType, Vocabulary
+from engine.text.vocabulary import PREFIX, SPECIAL, WRITTEN_OUT, Vocabulary
 
 
 def _alphabet() -> dict[str, int]:
@@ -21,7 +22,9 @@ def _alphabet() -> dict[str, int]:
     return {chr(byte): byte for byte in printable} | {chr(0x100 + n): byte for n, byte in enumerate(others)}
 
 
-_BYTE_OF: Final[Mapping[str, int]] = _alphabet()
+_BYTE_OF: Final = "".join(chr(_alphabet().get(chr(code), 0xFFFF)) for code in range(0x100 + 68))
+"""For `str.translate`: each character of the alphabet becomes the one with the number of its byte, others become none
+of those. The last 68 stand for the bytes that are not printable."""
 
 
 def pre_tokenizer(name: str) -> PreTokenizer:
@@ -47,9 +50,9 @@ class ByteLevel:
         if vocabulary.merges is None:
             raise ModelFileError(f"The model file's vocabulary is damaged: {PREFIX}merges is missing.")
         # Without the special tokens, so that no text whatever can be encoded as one.
-        usable = {
-            text: token_id for text, token_id in vocabulary.ids.items() if vocabulary.types[token_id] not in SPECIAL
-        }
+        usable = dict(vocabulary.ids)
+        for text in chain.from_iterable(map(vocabulary.of_type, SPECIAL)):
+            del usable[text]
         merges = vocabulary.merge_table(usable)
         self._tokenizer = Tokenizer(models.BPE(usable, merges, ignore_merges=pre.whole_words))
         if pre.nfc:
@@ -66,6 +69,7 @@ class ByteLevel:
         return ids
 
     def token_bytes(self, token: str, kind: int) -> bytes:
-        if kind in SPECIAL or kind == TokenType.USER_DEFINED or any(char not in _BYTE_OF for char in token):
-            return token.encode()
-        return bytes(_BYTE_OF[char] for char in token)
+        if kind not in WRITTEN_OUT:
+            with suppress(UnicodeEncodeError):
+                return token.translate(_BYTE_OF).encode("latin-1")
+        return token.encode()

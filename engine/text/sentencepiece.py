@@ -7,11 +7,14 @@ of all neighbours whose join is a token, the pair whose join scores highest is m
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+import numpy as np
+
 from engine.errors import ModelFileError
-from engine.text.vocabulary import PREFIX, SPECIAL, TokenType, Vocabulary
+from engine.text.vocabulary import PREFIX, SPECIAL, WRITTEN_OUT, TokenType, Vocabulary
 
 BLANK = "\u2581"
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -43,18 +46,19 @@ class SentencePiece:
         self._prefix = prefix
         # A user-defined token keeps its blanks in a GGUF file; merges name it with U+2581. Neither special tokens nor
         # bytes may come out of a merge, so that no text whatever can be encoded as one of them.
+        kept_out = SPECIAL | {TokenType.BYTE}
         usable = {
             text.replace(" ", BLANK): token_id
             for text, token_id in vocabulary.ids.items()
-            if vocabulary.types[token_id] not in SPECIAL and vocabulary.types[token_id] != TokenType.BYTE
+            if vocabulary.types[token_id] not in kept_out
         }
         if (vocabulary.scores if by_score else vocabulary.merges) is None:
             raise ModelFileError(
                 f"The model file's vocabulary is damaged: {PREFIX}{'scores' if by_score else 'merges'} is missing."
             )
         merges = merges_by_score(usable, vocabulary.scores or ()) if by_score else vocabulary.merge_table(usable)
-        fallback = {text: token_id for text, token_id in vocabulary.ids.items() if _BYTE.fullmatch(text)}
-        unknown = next((text for text, n in vocabulary.ids.items() if vocabulary.types[n] == TokenType.UNKNOWN), None)
+        fallback = {text: token_id for text, token_id in vocabulary.ids.items() if _byte(text) is not None}
+        unknown = next(iter(vocabulary.of_type(TokenType.UNKNOWN)), None)
         if unknown is not None:
             fallback[unknown] = vocabulary.ids[unknown]
         self._tokenizer = Tokenizer(
@@ -73,11 +77,16 @@ class SentencePiece:
         return ids
 
     def token_bytes(self, token: str, kind: int) -> bytes:
-        if kind in SPECIAL or kind == TokenType.USER_DEFINED:
+        if kind in WRITTEN_OUT:
             return token.encode()
-        if byte := _BYTE.fullmatch(token):
-            return bytes([int(byte[1], 16)])
-        return token.replace(BLANK, " ").encode()
+        byte = _byte(token)
+        return token.replace(BLANK, " ").encode() if byte is None else bytes([byte])
+
+
+def _byte(token: str) -> int | None:
+    """The byte that a token is written for, as <0x41>."""
+    found = _BYTE.fullmatch(token) if token.startswith("<0x") else None
+    return None if found is None else int(found[1], 16)
 
 
 def merges_by_score(usable: Mapping[str, int], scores: Sequence[float]) -> list[tuple[str, str]]:
@@ -87,11 +96,16 @@ def merges_by_score(usable: Mapping[str, int], scores: Sequence[float]) -> list[
     first as long as scores differ: a tie between two places goes to the lower id, within a token to the longer left
     part, and only then to the leftmost place.
     """
-    joins = [
-        (-scores[token_id], token_id, -cut, text[:cut], text[cut:])
-        for text, token_id in usable.items()
-        for cut in range(1, len(text) if len(text) <= _LONGEST else 0)
-        if text[:cut] in usable and text[cut:] in usable
-    ]
-    joins.sort()
-    return [(left, right) for *_, left, right in joins]
+    own = dict(zip(usable, usable, strict=True))  # so that each text is one object
+    joins: list[tuple[str, str]] = []
+    wholes, cuts = array("q"), array("q")
+    for text, token_id in usable.items():
+        for cut in range(1, len(text) if len(text) <= _LONGEST else 0):
+            left = own.get(text[:cut])
+            if left and (right := own.get(text[cut:])):
+                joins.append((left, right))
+                wholes.append(token_id)
+                cuts.append(cut)
+    made, shorter_left = np.asarray(wholes), -np.asarray(cuts)
+    order = np.lexsort((shorter_left, made, -np.asarray(scores, np.float64)[made]))
+    return [joins[at] for at in order.tolist()]

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from engine.errors import ModelFileError, SettingsError, UnsupportedModelError
+from engine.heap import give_back
 from engine.text import vocabulary as vocab
 from engine.text.bpe import ByteLevel, pre_tokenizer
 from engine.text.channels import ChannelForm, channel_form
@@ -110,12 +111,9 @@ class Tokenizer:
         self.bos = bos
         self.add_bos = add_bos
         self.size = len(vocabulary.tokens)
-        of_type: dict[int, dict[str, int]] = {}
-        for text, token_id in vocabulary.ids.items():
-            of_type.setdefault(vocabulary.types[token_id], {})[text] = token_id
-        control = of_type.get(TokenType.CONTROL, {})
-        never_text = control | of_type.get(TokenType.UNKNOWN, {})
-        user_defined = of_type.get(TokenType.USER_DEFINED, {})
+        control = vocabulary.of_type(TokenType.CONTROL)
+        never_text = control | vocabulary.of_type(TokenType.UNKNOWN)
+        user_defined = vocabulary.of_type(TokenType.USER_DEFINED)
         self.n_control = len(control)
         self.eos_ids = frozenset({*ends, *_ends_of_turn(control)})
         swallowing = (token_id for text, token_id in control.items() if text not in KEEPS_BLANKS)
@@ -145,6 +143,7 @@ class Tokenizer:
             by_score = model == "llama" and (vocabulary.scores is not None or vocabulary.merges is None)
             codec = SentencePiece(vocabulary, prefix=prefix, by_score=by_score, split=split)
             wants_bos = True
+        give_back()
         size = len(vocabulary.tokens)
         bos = vocab.token_id(metadata, "bos_token_id", size)
         if bos is None and model == "llama":
@@ -216,9 +215,14 @@ class Tokenizer:
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         """The text of `ids`; bytes that are not UTF-8 become U+FFFD. `skip_special` leaves CONTROL and UNKNOWN out."""
-        data = b"".join(
-            self.token_bytes(token_id) for token_id in ids if not (skip_special and self.is_special(token_id))
-        )
+        left_out = SPECIAL if skip_special else ()
+        pieces = []
+        for token_id in ids:
+            self._check(token_id)
+            kind = self._types[token_id]
+            if kind not in left_out:
+                pieces.append(self._codec.token_bytes(self._tokens[token_id], kind))
+        data = b"".join(pieces)
         return (data.removeprefix(b" ") if self.space_prefix else data).decode(errors="replace")
 
     def token_bytes(self, token_id: int) -> bytes:

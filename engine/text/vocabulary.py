@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import math
 import reprlib
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import cast
 
+import numpy as np
+
 from engine.errors import ModelFileError
+from engine.texts import Texts
 
 PREFIX = "tokenizer.ggml."
 
@@ -31,24 +35,29 @@ class TokenType(IntEnum):
 SPECIAL = frozenset({TokenType.CONTROL, TokenType.UNKNOWN})
 """Types that ordinary text never becomes, and that a reply does not show."""
 
+WRITTEN_OUT = SPECIAL | {TokenType.USER_DEFINED}
+"""Types whose tokens are the text that they are found as."""
+
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Tokens in the order of their ids. `types`, and `scores` where there are any, are as long as `tokens`.
+    """Tokens in the order of their ids. `types`, and `scores` where there are any, are as long as `tokens`; a type is 0
+    where it is none that a byte can hold.
 
-    `ids` finds a token's id by its text; an empty text, of which padding may give several, is not in it.
+    `ids` finds a token's id by its text; an empty text, of which padding may give several, is not in it. `merges` are
+    as the file has them, each two tokens with a blank between them.
     """
 
-    tokens: Sequence[str]
-    types: Sequence[int]
+    tokens: Texts
+    types: bytes
     scores: Sequence[float] | None
-    merges: Sequence[tuple[str, str]] | None
+    merges: Sequence[str] | None
     ids: Mapping[str, int]
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, object]) -> Vocabulary:
         """Raises ModelFileError where an entry is missing, or has another type or length than it must."""
-        tokens = cast("Sequence[str]", _list(metadata, "tokens", str))
+        tokens = Texts.of(cast("Sequence[str]", _list(metadata, "tokens", str)))
         if not tokens:
             raise ModelFileError(f"The model file has no vocabulary: {PREFIX}tokens is missing or empty.")
         ids: dict[str, int] = {}
@@ -65,30 +74,39 @@ class Vocabulary:
         merges = cast("Sequence[str]", _list(metadata, "merges", str))
         return cls(
             tokens,
-            types or [TokenType.NORMAL] * len(tokens),
+            _as_bytes(types) or bytes([TokenType.NORMAL]) * len(tokens),
             scores or None,
-            [_pair(merge, number) for number, merge in enumerate(merges)] or None,
+            merges or None,
             ids,
         )
+
+    def of_type(self, kind: TokenType) -> dict[str, int]:
+        """The ids of all tokens of this type by their texts."""
+        numbers = np.flatnonzero(np.frombuffer(self.types, np.uint8) == kind).tolist()
+        return {text: token_id for token_id in numbers if (text := self.tokens[token_id])}
 
     def merge_table(self, usable: Mapping[str, int]) -> list[tuple[str, str]]:
         """The file's merges, in order, as far as both halves and the whole are `usable`.
 
         A merge that leads to a token outside `usable` is left out, so that text cannot become a special token.
-        Raises ModelFileError where a half or the whole is no token at all.
+        Raises ModelFileError where one is not two tokens, or where a half or the whole is no token at all.
         """
-        kept = []
-        for number, (left, right) in enumerate(self.merges or ()):
-            if left in usable and right in usable and left + right in usable:
-                kept.append((left, right))
+        own = dict(zip(usable, usable, strict=True))  # so that each text is one object
+        kept: dict[tuple[str, str], None] = {}  # of a merge that is listed twice, the first counts
+        for number, merge in enumerate(self.merges or ()):
+            at = merge.find(" ", 1)
+            first, second = own.get(merge[:at]), own.get(merge[at + 1 :])
+            if at > 0 and first and second and first + second in own:
+                kept[first, second] = None
                 continue
+            left, right = _pair(merge, number)
             for part in (left, right, left + right):
                 if part not in self.ids and part not in usable:
                     raise ModelFileError(
                         f"The model file's vocabulary is damaged: entry {number} of {PREFIX}merges, "
                         f"{reprlib.repr(f'{left} {right}')}, names {reprlib.repr(part)}, which is not a token."
                     )
-        return list(dict.fromkeys(kept))  # of a merge that is listed twice, the first counts
+        return list(kept)
 
 
 def token_id(metadata: Mapping[str, object], key: str, size: int) -> int | None:
@@ -133,7 +151,8 @@ def _list(
     value = metadata.get(PREFIX + key, ())
     if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
         raise ModelFileError(f"The model file says {PREFIX}{key} is {reprlib.repr(value)}, which must be a list.")
-    for index, item in enumerate(value):
+    # In the compact sequences one stands for all.
+    for index, item in enumerate(value[:1] if isinstance(value, Texts | array) else value):
         if not isinstance(item, kind) or isinstance(item, bool):
             wanted = "text" if kind is str else "number"
             raise ModelFileError(
@@ -145,6 +164,11 @@ def _list(
             f"{PREFIX}{key} has {len(value)}."
         )
     return value
+
+
+def _as_bytes(types: Sequence[int]) -> bytes:
+    byte_of = {kind: kind if 0 <= kind < 256 else 0 for kind in set(types)}
+    return bytes(map(byte_of.__getitem__, types))
 
 
 def _pair(merge: str, number: int) -> tuple[str, str]:

@@ -19,6 +19,7 @@ from engine.formats.huggingface.special import special_tokens
 from engine.formats.json_text import read_object
 from engine.text.tokenizer import KEEPS_BLANKS
 from engine.text.vocabulary import PREFIX, TokenType
+from engine.texts import Texts
 
 FILE: Final = "tokenizer.json"
 MAX_VOCABULARY: Final = 1 << 22
@@ -52,6 +53,7 @@ def tokenizer_metadata(folder: Path, config: Fields, rows: int) -> dict[str, obj
             "kinds are not known here."
         )
     keys |= special_tokens(folder, config, tokenizer, {token: number for number, token in enumerate(tokens)})
+    keys |= {"tokens": Texts.of(tokens), "merges": Texts.of(merges)}
     template = keys.pop("chat_template", None)
     if template is not None:
         more["tokenizer.chat_template"] = template

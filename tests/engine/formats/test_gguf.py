@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from array import array
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,9 @@ from gguf.quants import dequantize, quantize
 from engine import weights
 from engine.errors import ModelFileError, UnsupportedModelError
 from engine.formats import open_index
-from engine.formats.gguf_header import read_header
+from engine.formats.gguf_header import LONG, read_header
 from engine.formats.index import TensorIndex, TensorInfo
+from engine.texts import Texts
 from tests.engine.formats import forge
 
 
@@ -37,7 +40,8 @@ def assert_agrees(index: TensorIndex, reader: oracle.GGUFReader) -> None:
     fields = {name: field for name, field in reader.fields.items() if not name.startswith("GGUF.")}
     assert list(index.metadata) == list(fields)
     for name, field in fields.items():
-        assert index.metadata[name] == field.contents(), name
+        value = index.metadata[name]
+        assert (value.tolist() if isinstance(value, array) else value) == field.contents(), name
     assert list(index.tensors) == [tensor.name for tensor in reader.tensors]
     for tensor in reader.tensors:
         info = index.tensors[tensor.name]
@@ -100,9 +104,8 @@ def test_the_starter_reads_as_the_oracle_reads_it(starter: Path) -> None:
 def test_every_kind_of_value_is_read(version: int, tmp_path: Path) -> None:
     index = open_index(stored(tmp_path / "m.gguf", forge.small(version)))
     assert index.metadata == forge.SMALL_METADATA
-    assert {name: type(value) for name, value in index.metadata.items()} == {
-        name: type(value) for name, value in forge.SMALL_METADATA.items()
-    }
+    kinds = {name: type(value) for name, value in index.metadata.items()}
+    assert kinds == {name: type(value) for name, value in forge.SMALL_METADATA.items()} | {"tokens": Texts}
     data_start = index.tensors["norm"].offset
     assert data_start % 32 == 0
     assert [(t.shape, t.encoding, t.offset - data_start, t.nbytes) for t in index.tensors.values()] == [
@@ -119,6 +122,23 @@ def test_big_endian_metadata_is_read(version: int, tmp_path: Path) -> None:
     assert header.version == version
     assert header.metadata == forge.SMALL_METADATA
     assert [(entry.shape, entry.offset) for entry in header.entries] == [((4,), 0), ((3, 64), 32), ((5, 3, 2), 160)]
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_long_arrays_of_numbers_hold_what_short_ones_do(order: str, tmp_path: Path) -> None:
+    few = {
+        forge.U8: [0, 255], forge.I8: [-128, 127], forge.U16: [0, 65535], forge.I16: [-32768, 7],
+        forge.U32: [0, 4294967295], forge.I32: [-2147483648, 3], forge.F32: [1.5, -0.25], forge.BOOL: [True, False],
+        forge.U64: [1, 2**64 - 1], forge.I64: [-(2**63), 5], forge.F64: [1e300, 0.1],
+    }  # fmt: skip
+    for kind, pair in few.items():
+        for count in (2, LONG - 2, LONG, LONG + 2):
+            values = pair * (count // 2)
+            key = forge.key("values", forge.ARRAY, (kind, values), order)
+            header = read_header(stored(tmp_path / "m.gguf", forge.gguf([key], order=order)))
+            made = header.metadata["values"]
+            assert isinstance(made, Sequence) and list(made) == values
+            assert isinstance(made, list) == (count < LONG or kind == forge.BOOL)
 
 
 def test_a_big_endian_file_of_the_oracle_is_read(tmp_path: Path) -> None:
@@ -165,7 +185,7 @@ def test_long_lists_are_read_across_the_readers_buffer(tmp_path: Path) -> None:
     index = open_index(stored(tmp_path / "m.gguf", forge.gguf(keys)))
     assert index.metadata["before"] == long
     assert index.metadata["tokens"] == [*tokens, long, "last"]
-    assert index.metadata["scores"] == [float(i) for i in range(200_000)]
+    assert index.metadata["scores"] == array("f", range(200_000))
     assert index.metadata["after"] == 7
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
+from pathlib import Path
 
 import pytest
+from gguf import GGUFWriter
 
 from engine.errors import MillstreamError, ModelFileError, SettingsError, UnsupportedModelError
+from engine.formats import open_index
 from engine.text import Tokenizer
 from tests.engine.text.vocabularies import CONTROL, NORMAL, K, byte_level, sentencepiece
 
@@ -140,3 +144,48 @@ def test_padding_tokens_without_a_text_are_no_duplicates() -> None:
     tokenizer = Tokenizer.from_metadata(metadata)
     assert tokenizer.decode(tokenizer.encode("the", parse_special=True, add_bos=False)) == "the"
     assert tokenizer.token_bytes(263) == b""
+
+
+def test_a_type_that_nobody_knows_is_an_ordinary_token_whatever_its_number() -> None:
+    ids = []
+    for kind in (NORMAL, 0, 7, 255, 259, -1, 1 << 40):
+        metadata = byte_level("smollm", merges=SMALL)
+        metadata[f"{K}token_type"][metadata[f"{K}tokens"].index("the")] = kind
+        tokenizer = Tokenizer.from_metadata(metadata)
+        ids.append(tokenizer.encode("the", parse_special=True, add_bos=False))
+        assert tokenizer.decode(ids[-1]) == "the"
+    assert ids == [ids[0]] * len(ids) and len(ids[0]) == 1
+
+
+@pytest.mark.parametrize("token", ["a b", "\n", "\x80", "é水", "Ń\u0144", "\uffff", "a\xad"])
+def test_a_token_that_is_not_of_the_alphabet_of_bytes_stands_for_its_own_text(token: str) -> None:
+    metadata = byte_level("smollm", merges=SMALL)
+    metadata[f"{K}tokens"].append(token)
+    metadata[f"{K}token_type"].append(NORMAL)
+    assert Tokenizer.from_metadata(metadata).token_bytes(262) == token.encode()
+
+
+def test_a_vocabulary_takes_no_object_for_each_of_its_tokens(tmp_path: Path) -> None:
+    count = 20_000
+    halves = [f"{number:03d}" for number in range(200)]
+    wholes = [left + right for left in halves for right in halves][: count - len(halves)]
+    writer = GGUFWriter(tmp_path / "m.gguf", "llama")
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("smollm")
+    writer.add_token_list([*halves, *wholes])
+    writer.add_token_types([NORMAL] * count)
+    writer.add_token_merges([f"{whole[:3]} {whole[3:]}" for whole in wholes])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    writer.close()
+    Tokenizer.from_metadata(byte_level("smollm", merges=SMALL))  # what is imported on the way
+    tracemalloc.start()
+    try:
+        index = open_index(tmp_path / "m.gguf")
+        tokenizer = Tokenizer.from_metadata(index.metadata)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert tokenizer.token_text(count - 1) == wholes[-1]
+    assert held < 40 * count
