@@ -124,7 +124,8 @@ def _measure(arguments: argparse.Namespace, budgets: Budgets) -> int:
 
 def _sweep(arguments: argparse.Namespace, budgets: Sequence[Budgets], limit: float) -> int:
     path = find_model(arguments.model).absolute()
-    model = describe(path, mmproj=arguments.mmproj)  # a file that cannot run is refused once, and not under each budget
+    # A file that cannot run is refused once, and not under each budget.
+    model = describe(path, mmproj=arguments.mmproj)
     commands = [
         (each.ram, child.our_command(path, _options(arguments, _with_context(arguments, each, model))))
         for each in budgets
@@ -172,9 +173,8 @@ def _compare(arguments: argparse.Namespace, budgets: Budgets, limit: float) -> i
     rounds = ROUNDS if arguments.rounds is None else arguments.rounds
     check_count("--rounds", rounds)
     path = find_model(arguments.model).absolute()
-    model = describe(
-        path, mmproj=arguments.mmproj
-    )  # a file that cannot run is refused before the peer has run for minutes
+    # A file that cannot run is refused before the peer has run for minutes.
+    model = describe(path, mmproj=arguments.mmproj)
     budgets = _with_context(arguments, budgets, model)
     peer = versus.peer_command(arguments.vs, path)
     ours = child.our_command(path, _options(arguments, budgets))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from app import options
 from app.console import BAD_INPUT, Progress, Thoughts, complain, note, note_cut, note_reasoning, open_engine, write
+from app.placement import sentence
 from engine import (
     Cancel,
     ContextError,
@@ -86,6 +87,8 @@ class _Talk:
         self._images: list[Image] = []
         self._engine: Engine | None = self._open()
         note(f"{self._engine.info.name}. {HELP}")
+        if self._engine.plan.streams:
+            note(sentence(self._engine.plan))
 
     def take(self, line: str) -> bool:
         """Answer what the person wrote, or do as it says: → whether to go on. Raises MillstreamError."""

@@ -88,7 +88,8 @@ def test_a_sweep_gives_a_list_of_what_each_measurement_tells(millstream: Program
 def test_a_budget_that_is_too_small_has_its_sentence_and_the_others_are_measured(
     millstream: Program, mill: Path
 ) -> None:
-    done = millstream("bench", str(mill), *SHORT, "--ram", "1MB,1GB", "--json")
+    cache = ("--context", "256", "--kv", "f32")  # which alone takes 1 MB
+    done = millstream("bench", str(mill), *SHORT, *cache, "--ram", "1MB,1GB", "--json")
     assert (done.returncode, done.stderr) == (2, "")
     small, large = json.loads(done.stdout)
     assert small["ram"] == 1_000_000 and "at least" in small["error"]

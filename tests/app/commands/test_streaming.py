@@ -23,6 +23,7 @@ def mill(folder: Path) -> Path:
 def test_chat_gives_the_prompt_back_and_opens_the_model_again(mill: Path, library: Path) -> None:
     whole = mill.read_bytes()
     with Terminal(library, "chat", str(mill), *LITTLE) as terminal:
+        terminal.until("Streams ")
         terminal.until("> ")
         terminal.type("Hello\r")
         terminal.until("Hello\r\n")
