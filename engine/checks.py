@@ -9,7 +9,6 @@ from engine.types import CACHE_KINDS, EFFORTS, Budgets, Settings
 
 MAX_THREADS = 256
 MAX_IO_THREADS = 64
-"""Bytes. What a model takes at least is said when it is planned; less than this is a slip of the unit."""
 
 
 def check_settings(settings: Settings) -> None:
