@@ -266,11 +266,17 @@ def _too_little(
     if budgets.context is not None:
         cache = human_bytes(needs.kv(context) + needs.tables(context))
         what = f"With a context of {context} tokens, which take {cache}, {info.name}"
-        if (fits := _longest(needs, context, ram)) is not None:
+        fits = _longest(needs, context, ram, budgets.kv)
+        packed = budgets.kv != "q8_0" and all(
+            holds(spec, "q8_0") for spec in needs.model.caches if isinstance(spec, CacheSpec)
+        )
+        longer = _longest(needs, context, ram, "q8_0") if packed else None
+        if fits is not None:
             ways.append(f"ask for a context of at most {fits} tokens")
-        held = all(holds(spec, "q8_0") for spec in needs.model.caches if isinstance(spec, CacheSpec))
-        if held and least - needs.kv(context) + needs.kv_as(context, "q8_0") <= ram < least:
+        if longer is not None and longer >= context:
             ways.append("choose the q8_0 cache")
+        elif longer is not None and longer > (fits or 0):
+            ways.append(f"choose the q8_0 cache and at most {longer} tokens")
     else:
         what = info.name
     if needs.eyes is not None and least - needs.vision <= ram:
@@ -289,12 +295,18 @@ def _too_little(
     )
 
 
-def _longest(needs: Needs, context: int, ram: int) -> int | None:
-    """The most positions, by whole chunks of a cache, that fit; `None` where none do."""
+def _longest(needs: Needs, context: int, ram: int, kind: str) -> int | None:
+    """The most positions up to `context`, by whole chunks of a cache of this kind, that fit; `None` where none do."""
+
+    def enough(positions: int) -> bool:
+        return needs.least(positions) - needs.kv(positions) + needs.kv_as(positions, kind) <= ram
+
+    if enough(context):
+        return context
     low, high = 0, context // 64
     while low < high:
         middle = (low + high + 1) // 2
-        if needs.least(middle * 64) <= ram:
+        if enough(middle * 64):
             low = middle
         else:
             high = middle - 1

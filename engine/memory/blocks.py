@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
+
 from engine.buffers import U8
 from engine.memory.arena import Lease, whole_pages
 from engine.memory.raw_file import PAGE
@@ -94,8 +96,8 @@ class Block:
     __slots__ = (
         "_before",
         "_carries",
+        "_gathers",
         "_layout",
-        "_moves",
         "_places",
         "_with_before",
         "expert",
@@ -131,7 +133,7 @@ class Block:
         self._layout: Layout | None = None
         self._with_before = False
         self._places: list[int] = []
-        self._moves: list[tuple[int, int, int]] = []
+        self._gathers: list[tuple[int, list[tuple[int, int]]]] = []
         self._carries: list[tuple[int, int]] = []
         if finished:
             self.plan()
@@ -146,28 +148,25 @@ class Block:
 
     def _planned(self, before: Block | None) -> Layout:
         layout = Layout()
-        self._places, self._moves, self._carries = [], [], []
+        self._places, self._gathers, self._carries = [], [], []
         for index, run in enumerate(self.runs):
             if self._held(run):
                 self._places.append(0)
                 continue
             segments = run.segments(self.first, self._stop(run))
-            source = None if before is None else before._end_of(index, segments)
-            if len(segments) > 1:
-                layout.seal()  # they will be moved
-            for number, (file, offset, nbytes) in enumerate(segments):
-                place, carried = layout.add(file, offset, nbytes, run.of.info.name, source is not None)
-                if carried and source is not None:
-                    self._carries.append((place, source))
-                if number == 0:
-                    self._places.append(place)
-                    target = place + nbytes
-                else:
-                    if target != place:
-                        self._moves.append((target, place, nbytes))
-                    target += nbytes
-            if len(segments) > 1:
+            if len(segments) > 1:  # which may lie in any order, and are brought together when they are there
                 layout.seal()
+                start = layout.nbytes
+                pieces = [(layout.add(*segment, run.of.info.name)[0], segment[2]) for segment in segments]
+                layout.seal()
+                self._gathers.append((start, pieces))
+                self._places.append(start)
+                continue
+            source = None if before is None else before._end_of(index, segments)
+            place, carried = layout.add(*segments[0], run.of.info.name, source is not None)
+            if carried and source is not None:
+                self._carries.append((place, source))
+            self._places.append(place)
         return layout
 
     def _end_of(self, index: int, segments: list[tuple[ModelFile, int, int]]) -> int | None:
@@ -196,8 +195,8 @@ class Block:
         if self.finished:
             return
         if self.memory is not None:
-            for target, place, nbytes in self._moves:
-                self.memory[target : target + nbytes] = self.memory[place : place + nbytes]
+            for start, pieces in self._gathers:
+                _gather(self.memory, start, pieces)
         ordered = set()
         for index, run in enumerate(self.runs):
             if not self._held(run) and self._places[index] not in ordered:
@@ -227,6 +226,17 @@ class Block:
         assert self.memory is not None
         place, run = self._places[index], self.runs[index]
         return self.memory[place : place + run.unit * (self._stop(run) - self.first)]
+
+
+def _gather(memory: U8, start: int, pieces: Sequence[tuple[int, int]]) -> None:
+    """Bring pieces, by their places and bytes, one after the other to `start`, before which none of them lies."""
+    if any(place > following for (place, _), (following, _) in pairwise(pieces)):
+        gathered = np.concatenate([memory[place : place + nbytes] for place, nbytes in pieces])
+        memory[start : start + gathered.size] = gathered
+        return
+    for place, nbytes in pieces:  # each moves towards the start, over those before it at most
+        memory[start : start + nbytes] = memory[place : place + nbytes]
+        start += nbytes
 
 
 def windows(

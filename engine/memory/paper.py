@@ -315,7 +315,8 @@ class PaperOps:
         return self._room.take(x.n, x.width)
 
     def _input(self, x: PaperTensor, weight: PaperWeight) -> PaperTensor:
-        return self._like(x) if weight.input == "token" else x
+        """Whether ternary rows have one scale each, which saves this, is only seen once they are read."""
+        return self._like(x) if weight.activations == "token" else x
 
     def _used(self, *vectors: PaperVector | None) -> None:
         self.vectors += (VectorUse(vector.tensor, vector.nbytes) for vector in vectors if vector and vector.tensor)

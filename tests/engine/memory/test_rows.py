@@ -55,7 +55,19 @@ def path(tmp_path: Path) -> Path:
     return write(tmp_path / "weights", random_bytes(1_000_000))
 
 
-KINDS = ("plain", "split heads", "runs", "column runs", "one row", "one row in runs", "wide", "narrow")
+KINDS = (
+    "plain",
+    "split heads",
+    "runs",
+    "column runs",
+    "one row",
+    "one row in runs",
+    "wide",
+    "narrow",
+    "runs in one page",
+    "runs in one page, the last first",
+    "runs in one page, backwards",
+)
 
 
 def matrices(path: Path) -> dict[str, TensorInfo]:
@@ -69,6 +81,11 @@ def matrices(path: Path) -> dict[str, TensorInfo]:
         "one row in runs": TensorInfo("v", (300,), "F16", path, 99, 600, runs=((200, 300), (0, 200))),
         "wide": tensor(path, 777_777, 3, 20_000),
         "narrow": tensor(path, 5, 5000, 6),
+        "runs in one page": replace(tensor(path, 4096, 4, 512), runs=((0, 1), (2, 3), (1, 2), (3, 4))),
+        "runs in one page, the last first": replace(tensor(path, 8192, 8, 512), runs=((7, 8), (0, 7))),
+        "runs in one page, backwards": replace(
+            tensor(path, 4000, 40, 60), runs=tuple((row, row + 1) for row in reversed(range(40)))
+        ),
     }
 
 
