@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from array import array
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,9 +19,13 @@ _CHUNK = 1 << 18
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """The file, open for reading. Whatever the system refuses, then or later, becomes a ModelFileError."""
+    """The file, open for its beginning to be read: nothing is read ahead, which might be megabytes of weights in the
+    system's memory. Whatever the system refuses, then or later, becomes a ModelFileError."""
     try:
         with path.open("rb") as file:
+            if hasattr(os, "posix_fadvise"):
+                with suppress(OSError):
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
             yield file
     except OSError as error:
         raise ModelFileError(f"{path} cannot be read: {error.strerror or error}.") from error

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 PIECE = 8 << 20
 """Bytes per read: small enough that a cancel is noticed at once, large enough for any disk."""
+SMALL_PIECE = 1 << 19
+"""The same where the system is to keep no copy: so much of one it has at once."""
 
 
 Rows = tuple[str, int, int]
@@ -278,7 +280,8 @@ class WeightStore:
     def _read_span(self, span: Span, into: npt.NDArray[np.uint8], info: TensorInfo) -> None:
         """The first bytes of a span."""
         file = self._files[span.path]
-        most = max(PIECE // info.unit_bytes, 1) * info.unit_bytes
+        piece_bytes = PIECE if self._stream is None else SMALL_PIECE
+        most = max(piece_bytes // info.unit_bytes, 1) * info.unit_bytes
         for start in range(0, into.size, most):
             if self._cancel is not None:
                 self._cancel.check()

@@ -48,7 +48,7 @@ class Large:
 
 
 DENSE = Shape(layers=24, hidden=512, heads=8, kv_heads=1, head_dim=64, ffn=2048, tied=True, feed_forward="Q6_K")
-MIXTURE = Shape(layers=8, hidden=512, heads=8, kv_heads=1, head_dim=128, ffn=256, experts=48, experts_used=4)
+MIXTURE = Shape(layers=8, hidden=512, heads=8, kv_heads=1, head_dim=128, ffn=512, experts=24, experts_used=4)
 SMALL = ("--context", 320, "--chunk", 32, "--threads", 2)
 LARGE = ("--context", 512, "--threads", 2)
 
