@@ -11,28 +11,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from engine import models
 from engine.cancel import Cancel
-from engine.checks import check_budgets, check_count, check_settings
+from engine.checks import check_count, check_settings
 from engine.decode.cache import KVCache
 from engine.decode.fingerprint import fingerprint
 from engine.decode.forward import Forward
 from engine.decode.generate import generate
 from engine.decode.measure import Measurement, measure
 from engine.decode.prompt import Prompt
-from engine.errors import MillstreamError, SettingsError, naming
-from engine.formats import open_index
-from engine.formats.index import TensorIndex
+from engine.errors import MillstreamError, SettingsError
 from engine.info import model_info, with_needs
 from engine.kernels.ops import Ops, Tensor
 from engine.limit import BEGIN_OR_LEAVE, BEGIN_OR_SHORTEN, SHORTEN, ContextLimit
-from engine.memory.meter import PARTS, Meter
-from engine.memory.store import WeightStore
+from engine.loading import Parts, load_parts
+from engine.memory.meter import PARTS
 from engine.memory.stream import Counts
-from engine.memory.streaming import Streaming
-from engine.models.model import Model
-from engine.planning import make_plan, this_machine
-from engine.text import Chat, ChatTemplate, ReplyForm, Tokenizer
+from engine.text import Chat, ChatTemplate, ReplyForm
 from engine.text.conversation import size
 from engine.text.pictures import PICTURE
 from engine.types import (
@@ -48,7 +42,7 @@ from engine.types import (
     Settings,
     Tool,
 )
-from engine.vision.eyes import Eyes, blind, find_eyes
+from engine.vision.eyes import blind
 from engine.vision.patches import Picture
 
 BENCH_TEXT = "Once upon a time there was a little mill by the river. "
@@ -67,35 +61,26 @@ class Engine:
     the properties may be used from any thread.
     """
 
-    def __init__(
-        self,
-        index: TensorIndex,
-        tokenizer: Tokenizer,
-        model: Model,
-        ops: Ops,
-        budgets: Budgets,
-        plan: Plan,
-        meter: Meter,
-        eyes: Eyes | None = None,
-        streaming: Streaming | None = None,
-    ) -> None:
-        self.info: ModelInfo = with_needs(model_info(index), model, eyes, budgets.kv)
+    def __init__(self, parts: Parts) -> None:
+        """Raises BudgetError where the memory for the conversation is not there."""
+        budgets, plan, model = parts.budgets, parts.plan, parts.model
+        self.info: ModelInfo = with_needs(model_info(parts.index), model, parts.eyes, budgets.kv)
         """What the file says about itself."""
         self.plan = plan
         """Where its weights are, and how fast that should make it."""
-        self.bytes_read = 0
-        """Bytes of weights that have come from disk."""
-        self._index = index
-        self._tokenizer = tokenizer
+        self.bytes_read = parts.bytes_read
+        """Bytes of weights that have come from disk while it was loaded."""
+        self._index = parts.index
+        self._tokenizer = parts.tokenizer
         self._model = model
-        self._ops = ops
+        self._ops = parts.ops
         self._budgets = budgets
-        self._meter = meter
-        self._streaming = streaming
-        self._cache = KVCache(ops, model.caches, model.context_length, budgets.kv, meter)
-        self._limit = ContextLimit(self._cache.capacity, self.info, tokenizer)
-        self._eyes = eyes
-        self._forward = Forward(model, ops, self._cache, self._see)
+        self._meter = parts.meter
+        self._streaming = parts.streaming
+        self._cache = KVCache(parts.ops, model.caches, model.context_length, budgets.kv, parts.meter)
+        self._limit = ContextLimit(self._cache.capacity, self.info, parts.tokenizer)
+        self._eyes = parts.eyes
+        self._forward = Forward(model, parts.ops, self._cache, self._see)
         self._busy = threading.Lock()
         self._step = threading.Lock()
         self._closed = self._released = False
@@ -108,6 +93,7 @@ class Engine:
         *,
         mmproj: str | os.PathLike[str] | None = None,
         measurements: str | os.PathLike[str] | None = None,
+        planned: Callable[[Plan], None] | None = None,
         progress: Callable[[LoadProgress], None] | None = None,
         cancel: Cancel | None = None,
         ops: Ops | None = None,
@@ -117,56 +103,27 @@ class Engine:
         `mmproj` is the file of its vision tower, by default the one that lies beside it and fits. `measurements` is a
         file of figures of this machine (`engine.plan`): without it the drive is measured anew where weights stream.
 
-        `progress` is called, in this thread, as weights arrive. `cancel` makes the load raise `Cancelled`. `ops` takes
-        the place of this processor's kernels; the engine closes it with itself.
+        `planned` is told, in this thread, how the model is going to be placed, before its weights are read; `progress`
+        is called as they arrive. `cancel` makes the load raise `Cancelled`. `ops` takes the place of this processor's
+        kernels; the engine closes it with itself.
 
         Raises ModelFileError for a missing or damaged file, UnsupportedModelError for one that this engine cannot
-        run, SettingsError for budgets outside what is allowed, BudgetError where too little memory is free.
+        run, SettingsError for budgets outside what is allowed, BudgetError where too little memory is granted or free.
         """
-        budgets = budgets or Budgets()
-        check_budgets(budgets)
-        index = open_index(Path(path))
-        files = Path(path).name, *(part.name for part in index.paths)
-        with naming(*files):
-            info = model_info(index)
-            tokenizer = Tokenizer.from_metadata(index.metadata)
-        eyes = find_eyes(index, None if mmproj is None else Path(mmproj))
-        with naming(*files):
-            figures = None if measurements is None else Path(measurements)
-            machine = this_machine(index, info, budgets, figures, loading=True)
-            plan, placement = make_plan(index, info, budgets, eyes, machine)
-        if ops is None:
-            ops = _native(budgets)
-        meter = Meter(plan.ram)
-        streaming: Streaming | None = None
+        parts = load_parts(
+            Path(path),
+            budgets or Budgets(),
+            mmproj=None if mmproj is None else Path(mmproj),
+            measurements=None if measurements is None else Path(measurements),
+            planned=planned,
+            progress=progress,
+            cancel=cancel,
+            ops=ops,
+        )
         try:
-            streaming = Streaming(placement, meter) if plan.streams else None
-            with (
-                naming(*files),
-                closing(
-                    WeightStore(
-                        index,
-                        ops,
-                        meter,
-                        placement=placement,
-                        stream=None if streaming is None else streaming.stream,
-                        progress=progress,
-                        cancel=cancel,
-                    )
-                ) as store,
-            ):
-                model = models.build(index.metadata, store, context=plan.context)
-                store.require_all_used()
-                if streaming is not None:
-                    streaming.foresee(store)
-            meter.set("tables", sum(table.cos.nbytes + table.sin.nbytes for table in model.tables.values()))
-            engine = cls(index, tokenizer, model, ops, budgets, plan, meter, eyes, streaming)
-            engine.bytes_read = store.bytes_read
-            return engine
+            return cls(parts)
         except BaseException:
-            if streaming is not None:
-                streaming.close()
-            ops.close()
+            parts.close()
             raise
 
     def __enter__(self) -> Self:
@@ -379,9 +336,3 @@ class Engine:
     @cached_property
     def _chat(self) -> Chat:
         return Chat(ChatTemplate.from_metadata(self._index.metadata, self._tokenizer), self._tokenizer)
-
-
-def _native(budgets: Budgets) -> Ops:
-    from engine.kernels.native import NativeOps
-
-    return NativeOps(threads=budgets.threads)
