@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,13 +14,13 @@ import numpy.typing as npt
 
 from engine import weights
 from engine.buffers import ALIGNMENT, in_large_pages
-from engine.cancel import Cancel
+from engine.cancel import Cancel, Cancelled
 from engine.errors import BudgetError, ModelFileError
 from engine.formats.index import Span, TensorIndex, TensorInfo
 from engine.kernels.lending import Lent
 from engine.kernels.ops import Handle, InputRounding, Ops, Stack, Weight
 from engine.memory.meter import Meter
-from engine.memory.reader import ModelFiles
+from engine.memory.reader import ModelFile, ModelFiles, Pending, ReadPool
 from engine.memory.rows import StreamedRows, put_in_order
 from engine.memory.stream import Stream
 from engine.types import LoadProgress
@@ -28,9 +31,12 @@ if TYPE_CHECKING:
 
 PIECE = 8 << 20
 """Bytes per read: small enough that a cancel is noticed at once, large enough for any disk."""
-SMALL_PIECE = 1 << 19
-"""The same where the system is to keep no copy: so much of one it has at once."""
+SMALL_PIECE = 1 << 17
+"""The same where the system is to keep no copy: so much of one it has for each that is read at once."""
 
+
+AT_ONCE = 4
+"""Pieces that are read at once: most drives give more to several, and a read that hangs can be left to itself."""
 
 Rows = tuple[str, int, int]
 """Of a tensor, so many rows from a first one on: those of it, or of each of its matrices."""
@@ -177,7 +183,13 @@ class WeightStore:
 
     def close(self) -> None:
         """Close the files. A second call does nothing."""
+        if "_pool" in self.__dict__:
+            self._pool.close()
         self._files.close()
+
+    @cached_property
+    def _pool(self) -> ReadPool:
+        return ReadPool(AT_ONCE)
 
     @property
     def lent(self) -> Mapping[Rows, StreamedRows]:
@@ -279,19 +291,48 @@ class WeightStore:
 
     def _read_span(self, span: Span, into: npt.NDArray[np.uint8], info: TensorInfo) -> None:
         """The first bytes of a span."""
-        file = self._files[span.path]
+        file = _Anywhere(self._files[span.path])
         piece_bytes = PIECE if self._stream is None else SMALL_PIECE
         most = max(piece_bytes // info.unit_bytes, 1) * info.unit_bytes
-        for start in range(0, into.size, most):
-            if self._cancel is not None:
-                self._cancel.check()
-            piece = into[start : start + most]
-            file.read(piece, span.offset + start, info.name)
-            if info.split_heads or info.column_runs:
-                put_in_order(piece, info)
-            self.bytes_read += piece.size
-            if self._progress is not None:
-                self._progress(LoadProgress("Reading weights", self.bytes_read, self.total))
+        starts = iter(range(0, into.size, most))
+        under_way: deque[tuple[Pending, npt.NDArray[np.uint8]]] = deque()
+        try:
+            while True:
+                for start in islice(starts, AT_ONCE - len(under_way)):
+                    piece = into[start : start + most]
+                    pending = self._pool.submit(file, span.offset + start, piece.data, info.name, piece.size)
+                    under_way.append((pending, piece))
+                if not under_way:
+                    return
+                self._await(under_way[0][0])
+                _, piece = under_way.popleft()
+                if info.split_heads or info.column_runs:
+                    put_in_order(piece, info)
+                self.bytes_read += piece.size
+                if self._progress is not None:
+                    self._progress(LoadProgress("Reading weights", self.bytes_read, self.total))
+        finally:
+            self._pool.abandon(pending for pending, _ in under_way)
+
+    def _await(self, read: Pending) -> None:
+        cancel = self._cancel or Cancel()
+        with cancel.on_set(self._pool.wake):
+            if not self._pool.wait(read, cancel.is_set):
+                raise Cancelled
+        cancel.check()
+        if read.error is not None:
+            raise read.error
+
+
+class _Anywhere:
+    """A file that is read into memory which lies anywhere."""
+
+    def __init__(self, file: ModelFile) -> None:
+        self._file = file
+
+    def read_pages(self, into: memoryview, offset: int, tensor: str, least: int) -> int:
+        self._file.read(np.frombuffer(into, np.uint8), offset, tensor)
+        return least
 
 
 def _changed(values: npt.NDArray[np.float32], info: TensorInfo) -> npt.NDArray[np.float32]:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -8,7 +10,7 @@ import gguf
 import numpy as np
 import pytest
 
-from engine.buffers import ALIGNMENT
+from engine.buffers import ALIGNMENT, U8
 from engine.cancel import Cancel, Cancelled
 from engine.errors import ModelFileError
 from engine.formats import open_index
@@ -17,6 +19,7 @@ from engine.kernels.ops import Handle, Ops, Weight
 from engine.kernels.plain import PlainOps
 from engine.memory import store as store_module
 from engine.memory.meter import Meter
+from engine.memory.reader import ModelFile
 from engine.memory.store import WeightStore
 from engine.types import LoadProgress
 from tests.tiny_chat import HIDDEN, write_tiny_chat
@@ -186,3 +189,22 @@ def test_a_file_that_went_away_is_named(index: TensorIndex, open_store: Callable
     index.paths[0].unlink()
     with pytest.raises(ModelFileError, match=r"山 é\.gguf"):
         open_store().matrix("output.weight", 260, HIDDEN)
+
+
+def test_a_read_that_hangs_can_be_cancelled(
+    index: TensorIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    fifo = os.open(tmp_path / "fifo", os.O_RDWR)  # so that neither opening blocks nor reading ends
+    cancel, hung = Cancel(), threading.Event()
+
+    def hang(file: ModelFile, into: U8, offset: int, tensor: str) -> None:
+        hung.set()
+        os.read(fifo, 1)
+
+    monkeypatch.setattr(ModelFile, "read", hang)
+    with closing(WeightStore(index, PlainOps(), Meter(), cancel=cancel)) as store:
+        threading.Thread(target=lambda: (hung.wait(), cancel.set())).start()
+        with pytest.raises(Cancelled):
+            store.vector("output_norm.weight", HIDDEN)
+    os.write(fifo, b"....")
