@@ -78,7 +78,9 @@ class Forward:
             table.cos[:], table.sin[:] = made[turn].cos, made[turn].sin
 
     def _record(self) -> None:
-        self._hidden = self.ops.recorded(lambda tokens, start: self._pass(self.ops, tokens, start, ()))
+        # Without a reference to itself: weights must not wait for the garbage collector.
+        model, ops, cache, tables = self.model, self.ops, self.cache, self._tables
+        self._hidden = ops.recorded(lambda tokens, start: model.hidden(ops, tokens, start, cache.layers, tables=tables))
 
     def advance(self, tokens: Sequence[int], cancel: Cancel | None = None) -> Tensor:
         """Compute the next positions for `tokens`: → hidden [n, hidden_size]. The cache holds them on return.

@@ -85,6 +85,15 @@ class Ahead:
         self._stopped = True
         self._pool.wake()
 
+    def close(self) -> None:
+        """Break all waits, and let go of all memory: nothing is asked for any more. A second call does nothing."""
+        self.stop()
+        self._forget()
+        self._following.clear()
+        self._aside_after.clear()
+        # These refer to who holds this, and weights in memory must not wait for the garbage collector.
+        self._foreseen, self._lost = _nothing, _nowhere
+
     def blocks(self, key: Key, made: Callable[[], Iterator[Block]]) -> Generator[Block, None, None]:
         """The blocks of the key, which are `made` now where they were not foreseen, each in memory until the next one
         is asked for."""
@@ -259,3 +268,11 @@ class Ahead:
             block.lease = None
         elif block.room is not None and not block.finished:
             self._lost(key, block)
+
+
+def _nothing(key: Key) -> None:
+    """What is foreseen of a key after the end."""
+
+
+def _nowhere(key: Key, block: Block) -> None:
+    """Who is told of a block that is lost after the end."""

@@ -154,6 +154,13 @@ class Stream:
         """Break what is waited for, now and from now on. For any thread."""
         self._ahead.stop()
 
+    def close(self) -> None:
+        """Let go of all memory: nothing is asked for any more. A second call does nothing."""
+        self._ahead.close()
+        self._mixtures.clear()
+        self._spoilt.clear()
+        self._slabs = None
+
     def walk(self, matrices: Sequence[Lent]) -> Iterator[Window]:
         key = _key(matrices)
         with closing(self._ahead.blocks(key, lambda: self._walked(key))) as blocks:

@@ -62,7 +62,7 @@ class Streaming:
         self.stream.stop()
 
     def close(self) -> None:
-        """Let go of files and threads. A second call does nothing."""
-        self.stream.stop()
+        """Let go of files, threads and memory. A second call does nothing."""
+        self.stream.close()
         self._pool.close()
         self._files.close()

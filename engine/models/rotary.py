@@ -14,6 +14,9 @@ F64 = npt.NDArray[np.float64]
 Axes = npt.NDArray[np.int64]
 Style = Literal["interleaved", "halves"]
 
+AT_ONCE = 1024
+"""Places whose angles are worked out together: in float64 those of a long context would take four times its tables."""
+
 
 @dataclass(frozen=True, eq=False)
 class Turn:
@@ -37,10 +40,13 @@ class Turn:
 
         Angles, functions and products are float64, rounded once to float32.
         """
-        turned = places[:, None] if places.ndim == 1 else places[:, self.axes]
-        angles = turned.astype(np.float64) * self.frequencies
-        cos, sin = (self.amplitude * function(angles) for function in (np.cos, np.sin))
-        return Rotary(cos.astype(np.float32, order="C"), sin.astype(np.float32, order="C"), self.style)
+        cos, sin = (np.empty((len(places), self.frequencies.size), np.float32) for _ in range(2))
+        for start in range(0, len(places), AT_ONCE):
+            part = slice(start, start + AT_ONCE)
+            turned = places[part, None] if places.ndim == 1 else places[part][:, self.axes]
+            angles = turned.astype(np.float64) * self.frequencies
+            cos[part], sin[part] = self.amplitude * np.cos(angles), self.amplitude * np.sin(angles)
+        return Rotary(cos, sin, self.style)
 
 
 def inverse_frequencies(theta: float, dims: int) -> F64:

@@ -164,7 +164,7 @@ def test_chunks_shrink_where_memory_is_short_and_not_elsewhere(starter: Path) ->
 
 def test_the_arena_holds_twice_as_many_blocks_as_threads_and_shrinks(starter: Path) -> None:
     wide, _ = planned(starter, Budgets(context=256, ram=80 * MB))
-    assert (wide.io_threads, wide.block_bytes, wide.arena) == (2, 1 << 16, 5 << 16)
+    assert (wide.io_threads, wide.block_bytes, wide.arena) == (4, 1 << 16, 9 << 16)
     assert planned(starter, Budgets(context=256, ram=80 * MB, io_threads=7))[0].arena == 15 << 16
     index = open_index(starter)
     needs = Needs(index, Budgets(context=256), None, 2)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -131,6 +135,19 @@ def test_closing_in_mid_answer_leaves_no_memory_no_thread_and_no_open_file(path:
     wait_until(lambda: path not in open_files())
 
 
+@pytest.mark.parametrize("ram", [BUDGETS.ram, None])
+def test_closing_frees_the_weights_without_the_garbage_collector(ram: int | None, path: Path) -> None:
+    with no_garbage_collection():
+        engine = Engine.load(path, replace(BUDGETS, ram=ram))
+        until_decoding(engine.generate("The mill", GREEDY))
+        held = [weakref.ref(engine._model)]
+        if engine._streaming is not None:
+            held += [weakref.ref(engine._streaming), weakref.ref(engine._streaming.stream._arena)]
+        engine.close()
+        assert len(held) == (1 if ram is None else 3)
+        assert all(each() is None for each in held)
+
+
 def test_a_refused_load_leaves_nothing(path: Path) -> None:
     before = threading.active_count()
     truncate(path)
@@ -138,6 +155,16 @@ def test_a_refused_load_leaves_nothing(path: Path) -> None:
         Engine.load(path, BUDGETS)
     wait_until(lambda: threading.active_count() == before)
     wait_until(lambda: path not in open_files())
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

@@ -44,20 +44,18 @@ class LatestUsed:
         self._free = [room[at * size + misplaced : (at + 1) * size + misplaced] for at in range(slabs)]
         self._kept: OrderedDict[tuple[Hashable, int], U8] = OrderedDict()
         self._wanted: set[tuple[Hashable, int]] = set()
-        self._admitting = False
         self.dropped: list[int] = []
 
+    def begin(self, layer: Hashable, ids: Sequence[int]) -> None:
+        self._wanted = {(layer, expert) for expert in ids}
+
     def find(self, layer: Hashable, expert: int) -> U8 | None:
-        if self._admitting:
-            self._wanted, self._admitting = set(), False
-        self._wanted.add((layer, expert))
         if (layer, expert) not in self._kept:
             return None
         self._kept.move_to_end((layer, expert))
         return self._kept[layer, expert]
 
     def admit(self, layer: Hashable, expert: int, nbytes: int) -> U8 | None:
-        self._admitting = True
         if not self._free:
             oldest = next((key for key in self._kept if key not in self._wanted), None)
             if oldest is None:

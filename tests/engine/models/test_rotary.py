@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import numpy as np
 import torch
@@ -29,3 +30,18 @@ def test_tables_agree_with_transformers() -> None:
     # Transformers takes angles in float32: half a unit in the last place of 127 radians.
     np.testing.assert_allclose(table.cos, cos[0, :, :16].numpy(), rtol=0, atol=127 * 2**-23)
     np.testing.assert_allclose(table.sin, sin[0, :, :16].numpy(), rtol=0, atol=127 * 2**-23)
+
+
+def test_a_long_table_takes_little_more_than_itself_and_has_the_same_bits_as_its_parts() -> None:
+    turn = Turn(inverse_frequencies(500000.0, 128), "halves", amplitude=1.1)
+    tracemalloc.start()
+    try:
+        table = turn.table(16_000)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.5 * (table.cos.nbytes + table.sin.nbytes)
+    for start, stop in ((0, 7), (1020, 1030), (15_990, 16_000)):
+        part = turn.at(np.arange(start, stop))
+        np.testing.assert_array_equal(table.cos[start:stop], part.cos)
+        np.testing.assert_array_equal(table.sin[start:stop], part.sin)
