@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.child import our_command
 from app.console import find_model
-from app.versus import Compared, Comparison, compare, our_command, peer_command, summary
+from app.versus import Compared, Comparison, compare, peer_command, summary
 from engine import MillstreamError
 from engine.checks import check_count
 
