@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 BAD_INPUT = 2
 """The exit code of a run in which something was refused with a sentence."""
+
+LEAST_COLUMNS = 40
+"""Characters of a line that is broken by us: a narrower terminal breaks it once more."""
 
 
 def open_standard_streams() -> None:
@@ -55,6 +59,11 @@ def write(text: str) -> None:
     except OSError as error:
         _abandon(sys.stdout)
         raise StorageError(f"The output cannot be written: {error.strerror}.") from error
+
+
+def columns() -> int:
+    """Characters of a line on standard output."""
+    return max(LEAST_COLUMNS, shutil.get_terminal_size().columns)
 
 
 def complain(message: object) -> None:
@@ -186,6 +195,7 @@ def open_engine(model: str, budgets: Budgets, mmproj: str | None = None) -> Engi
 
     path = find_model(model)
     line = Progress()
+    line.show("Opening the model", 0, 0)
     try:
         return Engine.load(
             path,

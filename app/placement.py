@@ -10,6 +10,17 @@ from engine.units import human_bytes
 
 NOTHING = "–"
 
+KINDS = {
+    "embedding": "input embedding",
+    "attention": "attention",
+    "feed-forward": "feed-forward",
+    "router": "choice of experts",
+    "experts": "experts",
+    "head": "output",
+    "other": "other",
+}
+"""What the kinds of weights that a plan tells apart are called, in the order in which a token passes them."""
+
 
 @dataclass(frozen=True)
 class Table:
@@ -27,15 +38,15 @@ class Table:
 
 
 def table(plan: Plan) -> Table:
-    """Kinds in the order in which the plan names them; tiers from the quickest on."""
-    held: dict[str, dict[Tier, int]] = {}
+    """Kinds as a token passes them; tiers from the quickest on."""
+    held: dict[str, dict[Tier, int]] = {kind: {} for kind in KINDS}
     for placed in plan.placed:
-        kind = held.setdefault(placed.what, {})
+        kind = held[placed.what]
         kind[placed.tier] = kind.get(placed.tier, 0) + placed.nbytes
     tiers: tuple[Tier, ...] = tuple(
         tier for tier in get_args(Tier) if tier == "RAM" or any(kind.get(tier, 0) for kind in held.values())
     )
-    rows = [(what, tuple(kind.get(tier, 0) for tier in tiers)) for what, kind in held.items()]
+    rows = [(KINDS[what], tuple(kind.get(tier, 0) for tier in tiers)) for what, kind in held.items() if kind]
     total = tuple(sum(sizes[column] for _, sizes in rows) for column in range(len(tiers)))
     return Table(tiers, (*rows, ("total", total)))
 
@@ -69,3 +80,13 @@ def parts(plan: Plan) -> tuple[tuple[str, int], ...]:
     )
     left = plan.ram - sum(nbytes for _, nbytes in named)
     return tuple((what, nbytes) for what, nbytes in (*named, ("not needed", left)) if nbytes > 0)
+
+
+def beside(plan: Plan) -> tuple[tuple[str, int], ...]:
+    """What memory there is to tell of beside what is granted; without what there is none of."""
+    named = (
+        ("beside it, for the program itself", plan.overhead),
+        ("left to other programs", plan.reserve),
+        ("graphics memory granted", plan.vram),
+    )
+    return tuple((what, nbytes) for what, nbytes in named if nbytes > 0)

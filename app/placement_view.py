@@ -17,7 +17,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.look import label
-from app.placement import parts, sentence, table
+from app.placement import beside, parts, sentence, table
 from engine.types import Plan
 from engine.units import human_bytes
 
@@ -44,10 +44,12 @@ class PlacementView(QFrame):
         self.sentence.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.weights = Figures(self.tr("Where the weights are"))
         self.memory = Figures(self.tr("What the memory goes to"))
+        self.beside = Figures(self.tr("Memory beside what is granted"))
+        self._tables = (self.weights, self.memory, self.beside)
         lines = QVBoxLayout(self)
         lines.setContentsMargins(16, 12, 16, 12)
         lines.setSpacing(12)
-        for part in (self.sentence, self.weights, self.memory):
+        for part in (self.sentence, *self._tables):
             lines.addWidget(part)
 
     def set_plan(self, plan: Plan) -> None:
@@ -57,19 +59,19 @@ class PlacementView(QFrame):
         self.setAccessibleDescription(told)
         placed = table(plan)
         self.weights.set_rows(placed.tiers, placed.cells, emphasised=len(placed.cells) - 1)
-        rows = [
-            (self.tr("memory granted"), human_bytes(plan.ram)),
-            *((what, human_bytes(nbytes)) for what, nbytes in parts(plan)),
-            (self.tr("beside it, for the program itself"), human_bytes(plan.overhead)),
-        ]
-        self.memory.set_rows(("",), rows, emphasised=0)
-        width = max(WIDTH, self.weights.needed, self.memory.needed)
+        granted = (self.tr("memory granted"), plan.ram)
+        for figures, sizes, emphasised in (
+            (self.memory, (granted, *parts(plan)), 0),
+            (self.beside, beside(plan), None),
+        ):
+            figures.set_rows(("",), [(what, human_bytes(nbytes)) for what, nbytes in sizes], emphasised)
+        width = max(WIDTH, *(figures.needed for figures in self._tables))
         self.sentence.setFixedWidth(width)
-        for figures in (self.weights, self.memory):
+        for figures in self._tables:
             figures.set_width(width)
 
     def open_under(self, button: QWidget) -> None:
-        """Within the window where it is wide enough, always within the screen."""
+        """Within the width of the window where that is enough, always within the screen."""
         self.ensurePolished()
         self.layout().invalidate()  # the style has given it a border
         self.resize(self.sizeHint())
@@ -77,6 +79,7 @@ class PlacementView(QFrame):
         window, screen = button.window().geometry(), button.screen().availableGeometry()
         for frame in (window, screen):
             at.setX(max(frame.left(), min(at.x(), frame.right() + 1 - self.width())))
+        at.setY(max(screen.top(), min(at.y(), screen.bottom() + 1 - self.height())))
         self.move(at)
         self.show()
         self.setFocus(Qt.FocusReason.PopupFocusReason)
@@ -111,7 +114,7 @@ class Figures(QTableWidget):
             header.setSectionsClickable(False)
             header.setHighlightSections(False)
 
-    def set_rows(self, headings: Sequence[str], rows: Sequence[Sequence[str]], emphasised: int) -> None:
+    def set_rows(self, headings: Sequence[str], rows: Sequence[Sequence[str]], emphasised: int | None) -> None:
         """`rows` are a name and its cells each; a line of headings that are all empty is left away."""
         self.ensurePolished()
         self.clear()

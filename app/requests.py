@@ -63,7 +63,7 @@ class Loaded:
     context_length: int
     plan: Plan
     machine_bytes: int
-    """The memory that this machine has."""
+    """The memory that this machine, or the container around the program, has."""
     free_bytes: int
     """What of it is still free, with the model loaded."""
 

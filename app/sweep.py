@@ -10,6 +10,7 @@ from typing import Any
 
 from app import child
 from app.child import Command
+from app.console import BAD_INPUT
 from app.placement import NOTHING
 from engine.errors import MillstreamError
 from engine.units import UNITS
@@ -18,8 +19,6 @@ WHO = "The measurement"
 
 DIGITS = 12
 """Of a fingerprint, in the table."""
-LEAST = 40
-"""Characters of a line: a narrower terminal breaks it itself."""
 
 COLUMNS = (
     (7, "", "ram"),
@@ -64,7 +63,7 @@ def _row(ram: int | None, command: Command, limit: float) -> Row:
     ended = child.run(WHO, command, limit)
     if ended.status:
         # What our own program refuses, it says whole.
-        return Row(ram, {}, ended.said if ended.status == 2 and ended.said else f"{WHO} {ended.fault}")
+        return Row(ram, {}, ended.said if ended.status == BAD_INPUT and ended.said else f"{WHO} {ended.fault}")
     told = ended.told()
     if told is None:
         raise MillstreamError(f"{WHO} did not print a JSON object as its last line.")
@@ -82,7 +81,7 @@ def line(row: Row, width: int) -> str:
     if row.error:
         first = COLUMNS[0][0]
         granted = "auto" if row.ram is None else size(row.ram)
-        lines = textwrap.wrap(row.error, max(width, LEAST) - first - 1, break_long_words=False, break_on_hyphens=False)
+        lines = textwrap.wrap(row.error, width - first - 1, break_long_words=False, break_on_hyphens=False)
         return "".join(f"{before:>{first}} {text}\n" for before, text in zip_longest([granted], lines, fillvalue=""))
     told = row.told
     cells = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 
-import psutil
 from PySide6.QtCore import QObject, Signal, Slot
 
 from app.engine_protocol import ChatEngine, EngineLoader
@@ -65,16 +64,17 @@ class Worker(QObject):
 
     def _load(self, request: LoadModel, cancel: Cancel) -> Notice:
         try:
+            from engine.memory.machine import free_memory, total_memory  # numpy is not the window's to wait for
+
             self._unload()
             cancel.check()
             self._engine = self._load_engine(request.model, self._report, cancel)
-            machine = psutil.virtual_memory()
             return Loaded(
                 info=self._engine.info,
                 context_length=self._engine.context_length,
                 plan=self._engine.plan,
-                machine_bytes=machine.total,
-                free_bytes=machine.available,
+                machine_bytes=total_memory(),
+                free_bytes=free_memory(),
             )
         except Cancelled:
             return LoadCancelled()

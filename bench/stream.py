@@ -1,6 +1,8 @@
 """How near the stream of weights comes to plain parallel reads of the same blocks, both past the system's cache.
 
-python bench/stream.py MODEL [--block-kb 1024] [--arena-mb 16] [--threads 4] [--limit-mb 256] [--rounds 3]
+    python -m bench.stream MODEL --block-kb 1024 --arena-mb 16 --threads 4 --limit-mb 256 --rounds 3
+
+The stream alone, without an engine: `bench.streaming` has decoding as a whole.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ def make_plan(
     if budgets.vram:
         raise BudgetError(
             f"{human_bytes(budgets.vram)} of a graphics card's memory are granted, but there is no card that this "
-            "engine can use: leave --vram away."
+            "engine can use: grant none of it."
         )
     ram = max(machine.free - machine.pending, 0)
     ram = max(ram - machine.reserve, 0) if budgets.ram is None else min(budgets.ram, ram)
@@ -292,7 +292,7 @@ def _too_little(
         )
         given = "can be had" if budgets.ram is not None else f"is free beside {human_bytes(machine.reserve)} for others"
     else:
-        ways.append("grant more with --ram")
+        ways.append("grant more memory")
         given = "is granted"
     return BudgetError(
         f"{what} needs at least {at_least(least)} of memory, but {human_bytes(ram)} {given}: {', or '.join(ways)}."

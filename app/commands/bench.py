@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from app import child, options, sweep, versus
-from app.console import BAD_INPUT, Progress, find_model, open_engine, write
+from app.console import BAD_INPUT, Progress, columns, find_model, open_engine, write
 from engine import Budgets, ModelInfo, SettingsError, describe, human_bytes
 from engine.checks import check_budgets, check_count
 
@@ -131,7 +130,6 @@ def _sweep(arguments: argparse.Namespace, budgets: Sequence[Budgets], limit: flo
         for each in budgets
     ]
     line, rows = Progress(), []
-    width = shutil.get_terminal_size().columns
     if not arguments.json:
         write(sweep.heading())
 
@@ -144,7 +142,7 @@ def _sweep(arguments: argparse.Namespace, budgets: Sequence[Budgets], limit: flo
             line.clear()
             rows.append(row)
             if not arguments.json:
-                write(sweep.line(row, width))
+                write(sweep.line(row, columns()))
     finally:
         line.clear()
     agree, sentence = sweep.agreement(rows)

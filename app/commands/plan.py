@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
 
 from app import options, placement
-from app.console import Progress, find_model, write
+from app.console import Progress, columns, find_model, write
 from app.places import measurements_file
 from engine import Plan, human_bytes
 
@@ -19,8 +18,6 @@ SUMMARY = "tell where a model's weights will be, and how fast it will run"
 
 KEY = 14
 """Characters before the values."""
-LEAST = 40
-"""Characters of a line: a narrower terminal breaks it itself."""
 
 
 def parents() -> Sequence[argparse.ArgumentParser]:
@@ -52,14 +49,9 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write(json.dumps(dataclasses.asdict(made), ensure_ascii=False) + "\n")
         return 0
-    width = max(LEAST, shutil.get_terminal_size().columns)
-    blocks = (_placed(made), _memory(made), _wrapped(_rest(made), width))
-    write("\n".join(["".join(f"{text}\n" for text in block) for block in blocks]) + f"\n{_fold(made, width)}\n")
+    blocks = (_placed(made), _memory(made), _wrapped(_rest(made)), [textwrap.fill(placement.sentence(made), columns())])
+    write("\n".join("".join(f"{text}\n" for text in block) for block in blocks))
     return 0
-
-
-def _fold(plan: Plan, width: int) -> str:
-    return textwrap.fill(placement.sentence(plan), width)
 
 
 def _placed(plan: Plan) -> Iterator[str]:
@@ -70,12 +62,8 @@ def _placed(plan: Plan) -> Iterator[str]:
 
 def _memory(plan: Plan) -> Iterator[str]:
     """What the memory that is granted goes to, and what stands beside it."""
-    rows = [("memory granted", plan.ram), *((f"  {what}", nbytes) for what, nbytes in placement.parts(plan))]
-    if plan.vram:
-        rows.append(("graphics memory granted", plan.vram))
-    rows.append(("beside it, for the program itself", plan.overhead))
-    if plan.reserve:
-        rows.append(("left to other programs", plan.reserve))
+    parts = ((f"  {what}", nbytes) for what, nbytes in placement.parts(plan))
+    rows = (("memory granted", plan.ram), *parts, *placement.beside(plan))
     return _aligned([(what, human_bytes(nbytes)) for what, nbytes in rows])
 
 
@@ -107,6 +95,6 @@ def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield f"{first:<{widths[0]}}{cells}"
 
 
-def _wrapped(rows: dict[str, str], width: int) -> Iterator[str]:
+def _wrapped(rows: dict[str, str]) -> Iterator[str]:
     for key, value in rows.items():
-        yield textwrap.fill(value, width, initial_indent=f"{key:<{KEY}}", subsequent_indent=" " * KEY)
+        yield textwrap.fill(value, columns(), initial_indent=f"{key:<{KEY}}", subsequent_indent=" " * KEY)

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from app.placement import parts, sentence, speed, table
+from app.placement import KINDS, beside, parts, sentence, speed, table
+from engine.memory import planner
 from engine.types import Placed
 from tests.plans import RESIDENT, STREAMED
 
@@ -42,7 +43,7 @@ def test_the_table_has_the_tiers_that_hold_something_and_a_total() -> None:
     assert told.cells == (
         ("input embedding", "–", "–", "622.0 MB"),
         ("attention", "1.9 GB", "350.0 MB", "–"),
-        ("shared experts", "–", "1.1 GB", "–"),
+        ("feed-forward", "–", "1.1 GB", "–"),
         ("experts", "–", "–", "13.4 GB"),
         ("output", "–", "–", "622.0 MB"),
         ("total", "1.9 GB", "1.4 GB", "14.6 GB"),
@@ -53,6 +54,17 @@ def test_the_table_has_the_tiers_that_hold_something_and_a_total() -> None:
 def test_a_kind_that_is_placed_in_pieces_is_one_row() -> None:
     pieces = (Placed("attention", "RAM", 3), Placed("attention", "disk", 5), Placed("attention", "RAM", 4))
     assert table(replace(RESIDENT, placed=pieces)).rows == (("attention", (7, 5)), ("total", (7, 5)))
+
+
+def test_kinds_are_those_of_the_planner_and_stand_as_a_token_passes_them() -> None:
+    assert tuple(KINDS) == planner.KINDS
+    placed = tuple(Placed(kind, "RAM", 1) for kind in reversed(KINDS))
+    assert [what for what, _ in table(replace(RESIDENT, placed=placed)).rows] == [*KINDS.values(), "total"]
+
+
+def test_what_there_is_none_of_is_not_told_of() -> None:
+    assert [what for what, _ in beside(RESIDENT)] == ["beside it, for the program itself", "left to other programs"]
+    assert dict(beside(STREAMED))["graphics memory granted"] == STREAMED.vram
 
 
 def test_the_parts_of_the_memory_add_up_to_what_is_granted() -> None:

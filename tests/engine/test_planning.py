@@ -208,7 +208,7 @@ def test_where_no_memory_is_named_a_reserve_is_left(chat: Path) -> None:
 
 
 def test_a_card_that_is_not_there_is_refused(chat: Path) -> None:
-    with pytest.raises(BudgetError, match=r"1\.0 GB of a graphics card's memory .* leave --vram away"):
+    with pytest.raises(BudgetError, match=r"1\.0 GB of a graphics card's memory .* grant none of it"):
         planned(chat, Budgets(vram=10**9))
     assert planned(chat, Budgets(vram=0))[0].vram == 0
 

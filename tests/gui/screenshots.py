@@ -7,6 +7,7 @@ The pictures are for looking at: no test compares them. Only the engine is missi
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -17,21 +18,34 @@ from pathlib import Path
 SCALES = ("1", "2")
 RENDERED = "SCREENSHOTS_SCALE"
 """Set in the process that renders."""
+SCREEN = (1920, 1440)
+"""Points, which hold every window and what opens from it."""
 
 
 def main(arguments: Sequence[str]) -> int:
     folder = Path(arguments[0])
     folder.mkdir(parents=True, exist_ok=True)
-    for scale in SCALES:
-        environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen", "QT_SCALE_FACTOR": scale, RENDERED: scale}
-        command = [sys.executable, "-m", "tests.gui.screenshots", str(folder), *arguments[1:]]
-        subprocess.run(command, env=environment, check=True)
+    command = [sys.executable, "-m", "tests.gui.screenshots", str(folder), *arguments[1:]]
+    with tempfile.TemporaryDirectory() as home:
+        for scale in SCALES:
+            screen = Path(home) / "screen.json"
+            screen.write_text(json.dumps({"screens": [_screen(int(scale))]}))
+            platform = f"offscreen:configfile={screen}"
+            environment = {**os.environ, "QT_QPA_PLATFORM": platform, "QT_SCALE_FACTOR": scale, RENDERED: scale}
+            subprocess.run(command, env=environment, check=True)
     return 0
 
 
+def _screen(scale: int) -> dict[str, object]:
+    """As Qt's offscreen platform wants to be told of one, in pixels."""
+    width, height = SCREEN
+    dots = {"logicalDpi": 96, "logicalBaseDpi": 96, "dpr": 1}
+    return {"name": "screen", "x": 0, "y": 0, "width": scale * width, "height": scale * height, **dots}
+
+
 def render(folder: Path, parts: Sequence[str], scale: str) -> int:
-    from PySide6.QtCore import QCoreApplication, QEvent, Qt
-    from PySide6.QtGui import QPainter
+    from PySide6.QtCore import QCoreApplication, QEvent, QSize, Qt
+    from PySide6.QtGui import QPainter, QPixmap
     from PySide6.QtWidgets import QApplication
 
     from app.application import make_application, open_settings
@@ -58,8 +72,19 @@ def render(folder: Path, parts: Sequence[str], scale: str) -> int:
                 settle(application.processEvents, 0.05)
                 picture = window.grab()
                 if (popup := QApplication.activePopupWidget()) is not None:
-                    with QPainter(picture) as painter:
-                        painter.drawPixmap(window.mapFromGlobal(popup.pos()), popup.grab())
+                    at = window.mapFromGlobal(popup.pos())
+                    whole = QPixmap(
+                        picture.deviceIndependentSize()
+                        .toSize()
+                        .expandedTo(QSize(at.x() + popup.width(), at.y() + popup.height()))
+                        * picture.devicePixelRatio()
+                    )
+                    whole.setDevicePixelRatio(picture.devicePixelRatio())
+                    whole.fill(Qt.GlobalColor.gray)
+                    with QPainter(whole) as painter:
+                        painter.drawPixmap(0, 0, picture)
+                        painter.drawPixmap(at, popup.grab())
+                    picture = whole
                     popup.close()
                 picture.save(str(folder / f"{name}-{'dark' if dark else 'light'}-{scale}x.png"))
                 window.close()

@@ -96,8 +96,8 @@ def too_little_memory(window) -> None:
     say(
         window,
         LoadFailed(
-            "Qwen3-235B-A22B-Instruct needs at least 1.9 GB of memory with a context of 8192 tokens, but 1.2 GB is "
-            "granted: grant it more, choose a context of at most 2048 tokens, or keep the cache in q8_0."
+            "Qwen3-235B-A22B-Instruct needs at least 2.9 GB of memory, but 1.2 GB is free beside 1.1 GB for others: "
+            "close other programs or choose a smaller model."
         ),
     )
 
@@ -269,6 +269,7 @@ def answer_failed(window) -> None:
 
 
 def model_lost(window) -> None:
+    from_disk(window)
     ask(window, "What is a water mill?", ANSWER[:420])
     say(
         window,

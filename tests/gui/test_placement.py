@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 
 from app.look import Appearance
 from app.model_bar import ModelBar
-from app.placement import parts, sentence, table
+from app.placement import beside, parts, sentence, table
 from app.placement_view import Figures
 from app.requests import Loaded, Loading
 from app.window import Window
@@ -112,8 +112,9 @@ def test_the_table_tells_what_lies_where(make_bar: MakeBar, plan: Plan) -> None:
     heads = [view.weights.horizontalHeaderItem(column).text() for column in range(view.weights.columnCount())]
     assert tuple(heads) == table(plan).tiers
     assert rows(view.weights) == list(table(plan).cells)
-    assert [name for name, _ in rows(view.memory)[1:-1]] == [what for what, _ in parts(plan)]
-    for figures in (view.weights, view.memory):
+    assert [name for name, _ in rows(view.memory)[1:]] == [what for what, _ in parts(plan)]
+    assert [name for name, _ in rows(view.beside)] == [what for what, _ in beside(plan)]
+    for figures in (view.weights, view.memory, view.beside):
         assert figures.width() >= figures.needed and figures.height() >= figures.verticalHeader().length()
         assert not figures.verticalScrollBar().isVisible()
     view.close()
@@ -125,10 +126,10 @@ def test_the_keyboard_opens_it_goes_through_it_and_comes_back(window: Window, qt
     qtbot.keyClick(button, Qt.Key.Key_Space)
     assert view.isVisible()
     reached = []
-    for _ in range(3):
+    for _ in range(4):
         QTest.keyClick(view.focusWidget() or view, Qt.Key.Key_Tab)
         reached.append(view.focusWidget())
-    assert reached == [view.sentence, view.weights, view.memory]
+    assert reached == [view.sentence, view.weights, view.memory, view.beside]
     view.weights.setFocus()
     QTest.keyClick(view.weights, Qt.Key.Key_Down)
     assert view.weights.currentRow() == 1
@@ -159,6 +160,15 @@ def test_it_opens_within_the_window(window: Window, qtbot: QtBot, width: int) ->
     moved = 2  # the offscreen platform shifts every window by the width of a frame
     assert frame.left() <= view.left() and view.right() <= frame.right() + moved
     window.model_bar.placement.close()
+
+
+def test_it_stays_on_the_screen_where_the_window_is_low(window: Window) -> None:
+    screen = window.screen().availableGeometry()
+    window.move(window.x(), screen.bottom() - 120)
+    window.model_bar.show_placement()
+    view = window.model_bar.placement
+    assert view.geometry().bottom() <= screen.bottom() + 2 and view.y() >= screen.top()
+    view.close()
 
 
 def test_while_it_loads_the_person_is_told_how_it_will_run(make_window: MakeWindow, qtbot: QtBot) -> None:
