@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from engine.decode import measure as module
 from engine.decode.forward import Forward
-from engine.decode.measure import measure
+from engine.decode.measure import Measurement, measure
 from engine.formats.index import TensorIndex
 from engine.kernels.native import NativeOps
 from engine.memory.floors import Floors
+from engine.memory.meter import Meter
+from tests.plans import RESIDENT
 
 MakeForward = Callable[..., Forward]
 
@@ -19,11 +22,19 @@ PROMPT = tuple(range(3, 23))
 TOKENS = 6
 
 
+def measured(
+    forward: Forward, index: TensorIndex, prompt: tuple[int, ...], tokens: int, *, chunk: int, bytes_read: int = 0
+) -> Measurement:
+    """With all weights in memory."""
+    plan = replace(RESIDENT, chunk=chunk)
+    return measure(forward, index, prompt, tokens, plan=plan, meter=Meter(), bytes_read=bytes_read)
+
+
 def test_the_shares_are_counted_work_over_the_floors(
     make_forward: MakeForward, index: TensorIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "measure_floors", lambda ops: Floors(2e9, 3e10))
-    told = measure(make_forward(), index, PROMPT, TOKENS, chunk=7, bytes_read=12)
+    told = measured(make_forward(), index, PROMPT, TOKENS, chunk=7, bytes_read=12)
     assert (told.read_bandwidth, told.multiply_add_rate, told.bytes_read) == (2e9, 3e10, 12)
     layers, kv_heads, head_dim, f16 = 2, 2, 16, 2
     position = layers * kv_heads * (head_dim + head_dim) * f16
@@ -49,14 +60,14 @@ def test_an_f32_cache_is_twice_the_bytes(make_forward: MakeForward, index: Tenso
     half, whole = (
         told.decode_long_bytes_per_token - told.bytes_per_token
         for told in (
-            measure(make_forward(kv=kv), index, PROMPT, TOKENS, chunk=20, bytes_read=0) for kv in ("f16", "f32")
+            measured(make_forward(kv=kv), index, PROMPT, TOKENS, chunk=20, bytes_read=0) for kv in ("f16", "f32")
         )
     )
     assert whole == 2 * half > 0
 
 
 def test_without_native_kernels_there_are_no_shares(make_forward: MakeForward, index: TensorIndex) -> None:
-    told = measure(make_forward(), index, PROMPT, 2, chunk=20, bytes_read=0)
+    told = measured(make_forward(), index, PROMPT, 2, chunk=20, bytes_read=0)
     assert told.prefill_tok_s > 0
     assert (told.read_bandwidth, told.multiply_add_rate) == (None, None)
     assert (told.decode_short_bandwidth_share, told.decode_long_bandwidth_share) == (None, None)
@@ -65,7 +76,7 @@ def test_without_native_kernels_there_are_no_shares(make_forward: MakeForward, i
 
 def test_native_kernels_are_held_against_this_machine(make_forward: MakeForward, index: TensorIndex) -> None:
     ops = NativeOps(2)
-    told = measure(make_forward(ops), index, PROMPT, 2, chunk=20, bytes_read=0)
+    told = measured(make_forward(ops), index, PROMPT, 2, chunk=20, bytes_read=0)
     ops.close()
     assert told.threads == 2
     assert told.read_bandwidth and told.multiply_add_rate
@@ -73,5 +84,5 @@ def test_native_kernels_are_held_against_this_machine(make_forward: MakeForward,
 
 
 def test_a_prompt_shorter_than_the_short_context_is_measured_too(make_forward: MakeForward, index: TensorIndex) -> None:
-    told = measure(make_forward(), index, PROMPT[:1], 3, chunk=20, bytes_read=0)
+    told = measured(make_forward(), index, PROMPT[:1], 3, chunk=20, bytes_read=0)
     assert told.decode_short_bytes_per_token == told.decode_long_bytes_per_token > told.bytes_per_token
