@@ -61,10 +61,12 @@ def load_parts(
     """As `Engine.load`. Whatever goes wrong, nothing stays open or half loaded."""
     check_budgets(budgets)
     index = open_index(path)
-    with naming(path.name, *(part.name for part in index.paths)):
+    files = path.name, *(part.name for part in index.paths)
+    with naming(*files):
         info = model_info(index)
         tokenizer = Tokenizer.from_metadata(index.metadata)
-        eyes = find_eyes(index, mmproj)
+    eyes = find_eyes(index, mmproj)
+    with naming(*files):
         machine = this_machine(index, info, budgets, measurements, loading=True)
         plan, placement = make_plan(index, info, budgets, eyes, machine)
         if planned is not None:

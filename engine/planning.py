@@ -96,9 +96,11 @@ def plan(
     budgets = budgets or Budgets()
     check_budgets(budgets)
     index = open_index(Path(path))
-    with naming(Path(path).name, *(part.name for part in index.paths)):
+    files = Path(path).name, *(part.name for part in index.paths)
+    with naming(*files):
         info = model_info(index)
-        eyes = find_eyes(index, None if mmproj is None else Path(mmproj))
+    eyes = find_eyes(index, None if mmproj is None else Path(mmproj))
+    with naming(*files):
         machine = this_machine(index, info, budgets, measurements, remeasure=remeasure)
         return make_plan(index, info, budgets, eyes, machine)[0]
 
