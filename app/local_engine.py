@@ -6,7 +6,7 @@ from app.engine_protocol import ChatEngine
 from app.places import measurements_file
 from app.requests import Fetching, Loading, Report
 from engine.cancel import Cancel
-from engine.types import Budgets
+from engine.types import Budgets, Plan
 
 STARTER = "starter"
 
@@ -28,14 +28,24 @@ def load_local(model: str, report: Report, cancel: Cancel, budgets: Budgets | No
     else:
         path = library.resolve(model)
     measurements = measurements_file()
-    report(Loading("Opening the model" if measurements.exists() else "Measuring this machine", 0, 0))
-    planned = plan(path, budgets, measurements=measurements)
-    cancel.check()
-    report(Loading("Opening the model", 0, 0, planned))
+    if not measurements.exists():
+        report(Loading("Measuring this machine", 0, 0))
+        plan(path, budgets, measurements=measurements)
+        cancel.check()
+    report(Loading("Opening the model", 0, 0))
+    how: Plan | None = None
+
+    def planned(made: Plan) -> None:
+        nonlocal how
+        cancel.check()
+        how = made
+        report(Loading("Opening the model", 0, 0, how))
+
     return Engine.load(
         path,
         budgets,
-        progress=lambda progress: report(Loading(progress.what, progress.done, progress.total, planned)),
+        planned=planned,
+        progress=lambda progress: report(Loading(progress.what, progress.done, progress.total, how)),
         cancel=cancel,
         measurements=measurements,
     )

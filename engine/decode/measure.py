@@ -28,10 +28,9 @@ class Measurement:
     `decode_short_tok_s` starts at 4 tokens of context, `decode_long_tok_s` after the whole prompt.
     `peak_memory_bytes` is the most real memory the process has held; `bytes_read` came from disk since the load
     began; `bytes_per_token` of weights are passed over by one step: of a table one row, of a mixture's experts those of
-    one token. To these
-    the two `decode_…_bytes_per_token` add the keys and values that the mean step of the run reads: those of every
-    position before its own, in every layer, as if no layer had a window; those that several layers read count once; and
-    the states of recurrent layers.
+    one token. To these the two `decode_…_bytes_per_token` add the keys and values that the mean step of the run reads:
+    those of every position before its own, in every layer, as if no layer had a window; those that several layers read
+    count once; and the states of recurrent layers.
 
     `multiply_adds_per_token` of prefill: rows · columns of every matrix that a token passes, and the head's share,
     which the last token alone passes; attention and whatever else is no matrix are left out.

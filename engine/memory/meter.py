@@ -51,7 +51,7 @@ class Meter:
         if self.limit is not None and total > self.limit and more > 0 and part != "activations":
             raise BudgetError(
                 f"{human_bytes(more)} more of memory would come to {human_bytes(total)}, but {human_bytes(self.limit)} "
-                "is granted: grant more with --ram, or choose a shorter context."
+                "is granted: grant more memory, or choose a shorter context."
             )
         self._held[part] = nbytes
 
