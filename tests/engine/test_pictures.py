@@ -195,7 +195,7 @@ def test_the_tower_and_the_pictures_are_counted(engine: Engine) -> None:
     rows_after(engine, [Message("user", "?", images=(FIRST, SECOND))])
     both = engine.memory
     assert both.weights == before.weights and both.vision > engine.info.vision_bytes
-    assert both.total == both.weights + both.kv + both.activations + both.vision
+    assert both.total == both.weights + both.kv + both.activations + both.vision + both.tables
     rows_after(engine, [Message("user", "?", images=(FIRST,))])
     values_of_a_patch = 4 * 3 * 4 * 4
     area = 6 * 2 * 4  # SECOND's tokens, in patches
