@@ -23,21 +23,30 @@ def aligned(nbytes: int) -> U8:
     return buffer[start : start + nbytes]
 
 
+def mapped(nbytes: int) -> U8:
+    """Zeroed uint8 [nbytes] on a page's boundary, which goes back to the system with the last reference; pages that
+    nobody writes take no memory. In large pages where the system has them. Raises MemoryError."""
+    try:
+        if hasattr(mmap, "MAP_ANONYMOUS"):  # where the default would be memory that processes share
+            mapping = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        else:
+            mapping = mmap.mmap(-1, nbytes)
+    except (OSError, ValueError, OverflowError) as error:
+        raise MemoryError(str(error)) from error
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel built without them
+            mapping.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(mapping, np.uint8)
+
+
 def in_large_pages(nbytes: int) -> U8:
     """Zeroed uint8 [nbytes] on a large page's boundary; pages that nobody writes take no memory. Raises MemoryError.
 
     Weights are read from end to end for every token: with pages of 4 KiB the processor spends as long on finding
     them as on reading them. Where the system knows no such pages, this is ordinary memory.
     """
-    advice = getattr(mmap, "MADV_HUGEPAGE", None)
-    if advice is None or nbytes < LARGE_PAGE:
+    if not hasattr(mmap, "MADV_HUGEPAGE") or nbytes < LARGE_PAGE:
         return aligned(nbytes)
-    try:
-        mapping = mmap.mmap(-1, nbytes + LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    except OSError as error:
-        raise MemoryError(str(error)) from error
-    with contextlib.suppress(OSError):  # a kernel built without them
-        mapping.madvise(advice)
-    buffer = np.frombuffer(mapping, np.uint8)
+    buffer = mapped(nbytes + LARGE_PAGE)
     start = -buffer.ctypes.data % LARGE_PAGE
     return buffer[start : start + nbytes]

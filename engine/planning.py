@@ -21,7 +21,6 @@ from engine.info import model_info, positions
 from engine.kernels.kv import holds
 from engine.kernels.ops import CacheSpec
 from engine.memory.machine import (
-    ALIGNED,
     BLOCK,
     Drive,
     drive_of,
@@ -33,6 +32,7 @@ from engine.memory.machine import (
 )
 from engine.memory.needs import Needs
 from engine.memory.planner import KINDS, Costs, Item, Placement, Tiers, place, placement_of, read_per_token
+from engine.memory.raw_file import PAGE
 from engine.types import Budgets, ModelInfo, Placed, Plan, Tier
 from engine.units import human_bytes
 from engine.vision.eyes import Eyes, find_eyes
@@ -200,7 +200,7 @@ def _told(needs: Needs, budgets: Budgets, machine: Machine, ram: int, choice: _C
         block = max(block, needs.least_block)
         left = ram - beside - needs.held_always
         arena = min((2 * io_threads + 1) * block, max(ram // SHARE, 2 * needs.least_block), left)
-        block = max(min(block, arena // 3 // ALIGNED * ALIGNED), needs.least_block)
+        block = max(min(block, arena // 3 // PAGE * PAGE), needs.least_block)
     # What streams at all streams something: a model without lent weights records its passes, which takes more.
     room = needs.weights if choice.resident else min(ram - beside - arena, needs.weights - 1)
     tiers = place(needs.items, Costs(usual), vram=0, ram=room)

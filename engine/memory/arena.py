@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import mmap
-import sys
 from collections import deque
 
-import numpy as np
-
-from engine.buffers import U8
+from engine.buffers import U8, mapped
 from engine.errors import BudgetError
 from engine.memory.raw_file import PAGE
 from engine.memory.reader import Pending
@@ -56,19 +51,12 @@ class Arena:
         if not self.nbytes:
             raise BudgetError(f"Weights cannot pass through {nbytes} bytes of memory: grant at least {PAGE} bytes.")
         try:
-            if sys.platform == "win32":
-                mapping = mmap.mmap(-1, self.nbytes)
-            else:  # where the default would be memory that processes share
-                mapping = mmap.mmap(-1, self.nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        except (OSError, OverflowError) as error:
+            self._data: U8 = mapped(self.nbytes)
+        except MemoryError as error:
             raise BudgetError(
                 f"The system refused {human_bytes(self.nbytes)} of memory for weights on their way from disk: "
                 "close other programs, or grant less."
             ) from error
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            with contextlib.suppress(OSError):  # a kernel built without them
-                mapping.madvise(mmap.MADV_HUGEPAGE)
-        self._data: U8 = np.frombuffer(mapping, np.uint8)
         self._leases: deque[Lease] = deque()
         self._head = 0
         self.used = 0

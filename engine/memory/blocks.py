@@ -71,6 +71,8 @@ class Layout:
 
     def read(self, pool: ReadPool, memory: U8, most: int, *, urgent: bool = False) -> list[Pending]:
         """Begin to read into memory, uint8 [nbytes] on a page's boundary, at most about `most` bytes at once."""
+        if memory.size < self.nbytes:
+            raise ValueError(f"{self.nbytes} bytes do not fit into {memory.size}")
         view, reads = memory.data, []
         for extent in self._extents:
             length = extent.high - extent.read_from

@@ -11,6 +11,7 @@ from engine.buffers import U8, in_large_pages
 from engine.kernels.native import NativeOps, library
 from engine.kernels.ops import Ops
 from engine.memory.machine import free_memory
+from engine.memory.raw_file import PAGE
 
 BUFFER = 256 << 20
 """Bytes that are read: far more than any last-level cache holds."""
@@ -20,7 +21,6 @@ SECONDS = 0.1
 """How long each of the two is tried. The first tries find threads asleep and cores shared, so that the best counts."""
 ROUNDS = 1 << 22
 """Rounds of multiply-adds in one try: some milliseconds, long beside the waking of a thread."""
-PAGE = 4096
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ import psutil
 
 from engine.cgroups import memory_limit, memory_room
 from engine.errors import ModelFileError
+from engine.memory.raw_file import PAGE
 from engine.memory.reader import ModelFile
 
 ROOT: Final = Path("/")
@@ -33,8 +34,6 @@ BLOCKS: Final = tuple(1 << power for power in range(20, 23))
 """Bytes, 1 MiB … 4 MiB: in smaller blocks, what it takes to hand one over would show beside the reading."""
 BLOCK: Final = 1 << 20
 """Bytes of the blocks by which threads are compared."""
-ALIGNED: Final = 4096
-"""Bytes that offsets, sizes and addresses of direct reads are multiples of."""
 MOST: Final = 32 << 20
 """Bytes of memory that all buffers together take at most."""
 AS_GOOD, ENOUGH = 0.9, 0.9
@@ -132,7 +131,7 @@ def measure_drive(file: Path, seconds: float = SECONDS) -> Drive:
         threads = fewest_as_good({n: rate.bandwidth for n, rate in by_threads.items()}, AS_GOOD)
         sizes = sorted({reader.fitting(size) for size in BLOCKS if threads * size <= MOST})
         by_size = {size: timed(reader, threads, size, seconds).bandwidth for size in sizes}
-        small = timed(reader, 1, reader.fitting(ALIGNED), seconds)
+        small = timed(reader, 1, reader.fitting(PAGE), seconds)
         return Drive(
             bandwidth=by_threads[threads].bandwidth,
             latency=small.seconds / max(small.blocks, 1),
@@ -160,7 +159,7 @@ def timed(
         with mmap.mmap(-1, block) as buffer:
             try:
                 while not failures and (clock() < end or not counts[which]):
-                    reader.read(buffer, draws.randrange(reader.places(block)) * ALIGNED)
+                    reader.read(buffer, draws.randrange(reader.places(block)) * PAGE)
                     counts[which] += 1
             except ModelFileError as error:
                 failures.append(error)
@@ -193,11 +192,11 @@ class _Reader:
 
     def fitting(self, block: int) -> int:
         """The largest block that is no larger than this one and than the file, in whole aligned pages."""
-        return max(min(block, self._size // ALIGNED * ALIGNED), ALIGNED)
+        return max(min(block, self._size // PAGE * PAGE), PAGE)
 
     def places(self, block: int) -> int:
         """How many aligned offsets such a block can be read at."""
-        return max((self._size - block) // ALIGNED + 1, 1)
+        return max((self._size - block) // PAGE + 1, 1)
 
     def read(self, into: mmap.mmap, offset: int) -> None:
         """Fill the buffer with the bytes from `offset` on, or with those up to the file's end."""
@@ -250,7 +249,7 @@ def _drive(figures: Mapping[str, float]) -> Drive:
     threads, block = int(figures["threads"]), int(figures["block_bytes"])
     if not (0 < latency < 1e3 and 1 <= threads <= THREADS[-1]):
         raise ValueError("no drive has such figures")
-    if not (ALIGNED <= block <= BLOCKS[-1] and block % ALIGNED == 0):
+    if not (PAGE <= block <= BLOCKS[-1] and block % PAGE == 0):
         raise ValueError("no drive is read in such blocks")
     return Drive(bandwidth, latency, threads, block)
 

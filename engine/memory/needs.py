@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 
 from engine.decode.cache import cache_bytes
 from engine.formats.index import TensorIndex
-from engine.memory.machine import ALIGNED
+from engine.memory.blocks import most_room
 from engine.memory.outline import whole_outline
 from engine.memory.planner import GRANULE, items_of
 from engine.memory.step import activation_bytes, pass_lengths, step_of
@@ -96,7 +96,7 @@ class Needs:
                 count = [
                     min(rows or granules[weight.tensor] or GRANULE, weight.rows * weight.matrices) for weight in weights
                 ]
-                room = sum(_room(n * weight.row_bytes) for n, weight in zip(count, weights, strict=True))
+                room = sum(most_room(n * weight.row_bytes) for n, weight in zip(count, weights, strict=True))
                 largest = max(largest, room)
         return largest
 
@@ -107,8 +107,3 @@ def _halves(chunk: int) -> Iterator[int]:
     while power >= 1 and chunk > 1:
         yield power
         power >>= 1
-
-
-def _room(nbytes: int) -> int:
-    """What bytes that follow each other take in whole pages, wherever they begin."""
-    return (-(-nbytes // ALIGNED) + 1) * ALIGNED

@@ -91,6 +91,3 @@ class _Outline(WeightStore):
         encoding = self._stack_info(name, n_experts, sum(rows), columns).encoding
         self.matrices.add(name)
         return [PaperWeight(name, encoding, count, columns, sum(rows[:at]), n_experts) for at, count in enumerate(rows)]
-
-    def _place(self, nbytes: int) -> npt.NDArray[np.uint8]:
-        return np.empty(nbytes, np.uint8)

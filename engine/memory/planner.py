@@ -17,7 +17,9 @@ from typing import Final, Literal, get_args
 from engine.formats.index import TensorIndex, TensorInfo
 from engine.memory.machine import Drive
 from engine.memory.outline import Outline
+from engine.memory.rows import can_be_lent, head_rows
 from engine.memory.step import Step
+from engine.memory.store import decoded_bytes
 from engine.memory.uses import PaperWeight
 
 Kind = Literal["embedding", "attention", "feed-forward", "router", "experts", "head", "other"]
@@ -111,12 +113,12 @@ def items_of(index: TensorIndex, outlined: Outline, step: Step) -> list[Item]:
                 tensors=(info.name,),
                 kind="head" if info.name in heads else "embedding" if single else kind_of(info.name),
                 layer=layer_of(info.name),
-                nbytes=info.nbytes,
+                nbytes=info.nbytes if info.name in outlined.matrices else decoded_bytes(info),
                 passed=passed.get(info.name, 0),
                 stretches=(passed.get(info.name, 0),),
                 rows=rows,
                 granule=rows // count if count > 1 else math.lcm(GRANULE, head_rows(info)),
-                can_be_lent=info.name in outlined.matrices and can_be_lent(info, count),
+                can_be_lent=info.name in outlined.matrices and rows > 1 and can_be_lent(info, matrices=count),
                 single=single,
             )
         )
@@ -135,28 +137,14 @@ def items_of(index: TensorIndex, outlined: Outline, step: Step) -> list[Item]:
                 stretches=tuple(weight.nbytes for weight in use.weights) * use.count,
                 rows=0,
                 granule=0,
-                can_be_lent=all(can_be_lent(info, use.weights[0].matrices) for info in infos),
+                can_be_lent=all(can_be_lent(info, matrices=use.weights[0].matrices) for info in infos),
             )
         )
     return items
 
 
-def can_be_lent(info: TensorInfo, matrices: int = 1) -> bool:
-    """Whether its rows can be read each time they are used: not those of vectors, nor where they lie by columns or
-    change once they are decoded."""
-    if len(info.shape) < 2 or info.transposed or info.logarithms or info.shift or not info.nbytes:
-        return False
-    flat = len(info.shape) == 2
-    return flat and matrices == 1 if info.split_heads else flat or not info.column_runs
-
-
 def row_count(info: TensorInfo) -> int:
     return math.prod(info.shape[:-1])
-
-
-def head_rows(info: TensorInfo) -> int:
-    """Rows that only come together."""
-    return info.shape[0] // info.split_heads if info.split_heads else 1
 
 
 def kind_of(name: str) -> Kind:

@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from typing import Protocol
 
 from engine.buffers import U8
-from engine.errors import ModelFileError
+from engine.errors import BudgetError, ModelFileError
 from engine.memory.raw_file import PAGE, NotAFileError, RawFile, open_raw
 
 DROP_AFTER = 16
@@ -187,6 +187,7 @@ class ReadPool:
     """
 
     def __init__(self, threads: int) -> None:
+        """Raises BudgetError where the system refuses so many."""
         self.threads = threads
         self.bytes_read = 0
         """Bytes of all reads that succeeded."""
@@ -197,8 +198,15 @@ class ReadPool:
         self._urgent: deque[Pending] = deque()
         # One token a job: C code that costs a fraction of a condition variable.
         self._tokens: SimpleQueue[bool] = SimpleQueue()
-        for number in range(threads):
-            threading.Thread(target=self._work, name=f"read-{number}", daemon=True).start()
+        try:
+            for number in range(threads):
+                threading.Thread(target=self._work, name=f"read-{number}", daemon=True).start()
+        except RuntimeError as error:
+            self.close()
+            raise BudgetError(
+                f"The system refused a thread for reading: close other programs, or read with fewer than {threads} "
+                "at once."
+            ) from error
 
     def submit(
         self, file: Pages, offset: int, into: memoryview, tensor: str, least: int, *, urgent: bool = False
@@ -239,7 +247,8 @@ class ReadPool:
         if self._closed:
             return
         self._closed = True
-        self.abandon([*self._jobs, *self._urgent])
+        with self._changed:
+            self.abandon([*self._jobs, *self._urgent])
         for _ in range(self.threads):
             self._tokens.put(False)
 

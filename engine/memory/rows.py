@@ -22,18 +22,24 @@ ORDERED_AT_ONCE = 1 << 18
 """Bytes that are copied aside to put rows into their order; a head or a row at least."""
 
 
-def can_be_lent(info: TensorInfo, start: int = 0, rows: int | None = None) -> bool:
-    """Whether rows `start …` of a weight can be read from disk each time they are used.
+def can_be_lent(info: TensorInfo, start: int = 0, rows: int | None = None, *, matrices: int = 1) -> bool:
+    """Whether rows `start …` of a weight, or of each of so many matrices, can be read from disk each time they are
+    used.
 
     Not where they lie by columns, or change once they are decoded; rows of heads whose halves lie apart come in whole
-    heads.
+    heads, of one matrix. A vector is a row.
     """
     if info.transposed or info.logarithms or info.shift or math.prod(info.shape) == 0:
         return False
+    flat, head = len(info.shape) == 2, head_rows(info)
     if not info.split_heads:
-        return len(info.shape) == 2 or not info.column_runs
-    head = info.shape[0] // info.split_heads
-    return len(info.shape) == 2 and start % head == 0 and (rows or 0) % head == 0
+        return flat or not info.column_runs
+    return flat and matrices == 1 and start % head == 0 and (rows or 0) % head == 0
+
+
+def head_rows(info: TensorInfo) -> int:
+    """Rows that only come together."""
+    return info.shape[0] // info.split_heads if info.split_heads else 1
 
 
 class StreamedRows:
@@ -61,9 +67,9 @@ class StreamedRows:
         self.info = info
         self.matrices = matrices
         self.rows = all_rows - start if rows is None else rows
-        self.group = info.shape[0] // info.split_heads if info.split_heads else 1
+        self.group = head_rows(info)
         """So many rows come together."""
-        if not can_be_lent(info, start, self.rows) or (matrices and self.group > 1):
+        if not can_be_lent(info, start, self.rows, matrices=matrices or 1):
             raise ValueError(f"{info.name} cannot be lent in rows")
         self.row_bytes = info.nbytes // (all_rows * (matrices or 1))
         shape = (self.row_bytes,) if matrices is None else (self.rows, self.row_bytes)

@@ -11,8 +11,6 @@ case on average and 3.5 at worst; halving after 8 passes alone 2.2 and 12.1, ARC
 
 from __future__ import annotations
 
-import contextlib
-import mmap
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,12 +18,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from engine.buffers import U8
+from engine.buffers import U8, mapped
 from engine.errors import BudgetError
+from engine.memory.raw_file import PAGE
 from engine.units import human_bytes
 
-PAGE: Final = 4096
-"""Bytes on whose multiples rooms begin and end, so that a drive can write into them directly."""
 HALVED_AFTER: Final = (1, 32)
 """Passes over a layer after which a use counts half, in the two counts of uses."""
 WEIGHTS: Final = (1.0, 0.2)
@@ -170,20 +167,10 @@ def _share_out(nbytes: int, n_experts: int, sizes: Mapping[Hashable, int]) -> di
 
 
 def _pages(nbytes: int) -> U8:
-    """Memory on a page's boundary, and no more of it than asked for; in large pages where the system has them."""
-    if nbytes == 0:
-        return np.empty(0, np.uint8)
+    """Memory on a page's boundary, and no more of it than asked for."""
     try:
-        if hasattr(mmap, "MAP_ANONYMOUS"):
-            mapping = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        else:
-            mapping = mmap.mmap(-1, nbytes)
-    except (OSError, ValueError, OverflowError, MemoryError) as error:
+        return mapped(nbytes) if nbytes else np.empty(0, np.uint8)
+    except MemoryError as error:
         raise BudgetError(
             f"The system refused {human_bytes(nbytes)} of memory for experts: close other programs, or grant less."
         ) from error
-    advice = getattr(mmap, "MADV_HUGEPAGE", None)
-    if advice is not None:
-        with contextlib.suppress(OSError):  # a kernel built without them
-            mapping.madvise(advice)
-    return np.frombuffer(mapping, np.uint8)

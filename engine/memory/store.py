@@ -248,8 +248,11 @@ class WeightStore:
     def _decoded(self, info: TensorInfo) -> npt.NDArray[np.float32]:
         """A small tensor's values, float32 of its shape, read once."""
         if info.name not in self._vectors:
-            packed = self._read(info, info.nbytes).reshape(math.prod(info.shape[:-1]), -1)
-            self._vectors[info.name] = _changed(weights.get(info.encoding).decode(packed), info).reshape(info.shape)
+            self._meter.add("weights", decoded_bytes(info))
+            packed = np.empty(info.nbytes, np.uint8)
+            self._fill(packed, info)
+            values = weights.get(info.encoding).decode(packed.reshape(math.prod(info.shape[:-1]), -1))
+            self._vectors[info.name] = _changed(values, info).reshape(info.shape)
         return self._vectors[info.name]
 
     def _worked_out(self, name: str, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
@@ -280,6 +283,11 @@ class WeightStore:
         """The first `nbytes` of a tensor."""
         self._meter.add("weights", nbytes)
         data = self._place(nbytes)
+        self._fill(data, info)
+        return data
+
+    def _fill(self, data: npt.NDArray[np.uint8], info: TensorInfo) -> None:
+        """Read as many of a tensor's first bytes."""
         at = 0
         for span in info.spans:
             piece = data[at : at + span.nbytes]
@@ -287,7 +295,6 @@ class WeightStore:
             at += piece.size
         if info.transposed:
             _transpose(data, info)
-        return data
 
     def _read_span(self, span: Span, into: npt.NDArray[np.uint8], info: TensorInfo) -> None:
         """The first bytes of a span."""
@@ -333,6 +340,11 @@ class _Anywhere:
     def read_pages(self, into: memoryview, offset: int, tensor: str, least: int) -> int:
         self._file.read(np.frombuffer(into, np.uint8), offset, tensor)
         return least
+
+
+def decoded_bytes(info: TensorInfo) -> int:
+    """Memory of a tensor that is used as numbers: float32, whatever it is in the file."""
+    return math.prod(info.shape) * 4
 
 
 def _changed(values: npt.NDArray[np.float32], info: TensorInfo) -> npt.NDArray[np.float32]:

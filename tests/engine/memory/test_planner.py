@@ -19,7 +19,6 @@ from engine.memory.planner import (
     Item,
     Kind,
     Tiers,
-    can_be_lent,
     fill,
     in_order,
     items_of,
@@ -28,6 +27,7 @@ from engine.memory.planner import (
     read_per_token,
     row_count,
 )
+from engine.memory.rows import can_be_lent
 from engine.memory.step import step_of
 from tests.engine.formats.checkpoints import write_checkpoint
 from tests.engine.models.families import FAMILIES
@@ -218,11 +218,10 @@ def test_rows_of_heads_that_lie_apart_in_a_checkpoint_are_held_by_whole_heads(na
 
 def test_what_changes_on_its_way_from_disk_is_not_lent() -> None:
     info = TensorInfo("w", (32, 64), "F32", Path("file"), 0, 8192)
-    assert can_be_lent(info) and can_be_lent(info, 4)
-    assert not can_be_lent(replace(info, shape=(2048,)))
+    assert can_be_lent(info) and can_be_lent(info, matrices=4)
     for change in ({"transposed": True}, {"shift": 1.0}, {"logarithms": True}):
         assert not can_be_lent(replace(info, **change))
-    assert can_be_lent(replace(info, split_heads=4)) and not can_be_lent(replace(info, split_heads=4), 2)
+    assert can_be_lent(replace(info, split_heads=4)) and not can_be_lent(replace(info, split_heads=4), matrices=2)
 
 
 def test_an_empty_plan_reads_all_that_is_passed() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.errors import ModelFileError
+from engine.errors import BudgetError, ModelFileError
 from engine.memory.raw_file import PAGE
 from engine.memory.reader import ModelFile, ReadPool
 from tests.engine.memory.streaming import (
@@ -332,3 +332,20 @@ def test_a_process_ends_while_a_read_hangs(tmp_path: Path) -> None:
         cwd=Path(__file__).parents[3],
     )
     assert done.returncode == 0 and done.stdout == "ends\n", done.stderr
+
+
+def test_threads_that_the_system_refuses_are_told_and_none_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, start, started = threading.active_count(), threading.Thread.start, []
+
+    def third_refused(thread: threading.Thread) -> None:
+        if len(started) == 2:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", third_refused)
+    with pytest.raises(BudgetError, match="fewer than 5"):
+        ReadPool(5)
+    for thread in started:
+        thread.join(10)
+    assert threading.active_count() == before

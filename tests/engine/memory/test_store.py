@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -102,6 +103,22 @@ def test_a_tensor_asked_for_twice_is_read_once(index: TensorIndex, open_store: C
     store.host("output_norm.weight", HIDDEN)
     expected = index.tensors["output.weight"].nbytes + index.tensors["output_norm.weight"].nbytes
     assert store.bytes_read == meter.use().weights == expected
+
+
+def test_numbers_are_held_and_counted_once_as_float32(tmp_path: Path) -> None:
+    values = np.linspace(-1, 1, 500_000).astype(np.float16)
+    (tmp_path / "numbers").write_bytes(values.tobytes())
+    info = TensorInfo("w", (values.size,), "F16", tmp_path / "numbers", 0, values.nbytes)
+    meter = Meter()
+    tracemalloc.start()
+    try:
+        with closing(WeightStore(TensorIndex((info.path,), {}, {"w": info}), PlainOps(), meter)) as store:
+            held = store.host("w", values.size)
+        assert tracemalloc.get_traced_memory()[0] < 1.1 * held.nbytes
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal(held, values)
+    assert meter.use().weights == held.nbytes == 2 * values.nbytes == 2 * store.bytes_read
 
 
 def test_progress_rises_to_the_total(
