@@ -67,7 +67,7 @@ def load_parts(
         tokenizer = Tokenizer.from_metadata(index.metadata)
     eyes = find_eyes(index, mmproj)
     with naming(*files):
-        machine = this_machine(index, info, budgets, measurements, loading=True)
+        machine = this_machine(index, info, budgets, measurements, loading=True, cancel=cancel)
         plan, placement = make_plan(index, info, budgets, eyes, machine)
         if planned is not None:
             planned(plan)
