@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from engine import BudgetError, Budgets, Engine, Message, Plan, Settings, SettingsError, plan
+from engine.cancel import Cancel
 from engine.decode.cache import KVCache
 from engine.formats import open_index
 from engine.info import model_info
