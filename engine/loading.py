@@ -82,6 +82,7 @@ def load_parts(
                 meter,
                 placement=placement,
                 stream=None if streaming is None else streaming.stream,
+                keep_cached=budgets.ram is None and streaming is None,
                 progress=progress,
                 cancel=cancel,
             )
