@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -152,6 +152,8 @@ def make_plan(
             f"{human_bytes(budgets.vram)} of a graphics card's memory are granted, but there is no card that this "
             "engine can use: grant none of it."
         )
+    # No chunk is longer than what it is part of.
+    budgets = replace(budgets, chunk=min(budgets.chunk, positions(budgets, info)))
     ram = max(machine.free - machine.pending, 0)
     ram = max(ram - machine.reserve, 0) if budgets.ram is None else min(budgets.ram, ram)
     needs = Needs(index, budgets, eyes, machine.threads)

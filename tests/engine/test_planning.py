@@ -289,3 +289,8 @@ def test_a_large_picture_stays_within_what_is_planned_for_eyes(name: str, tmp_pa
 def test_an_outline_has_the_models_own_tables(starter: Path) -> None:
     model = outline(open_index(starter), 7)
     assert [len(table.cos) for table in model.tables.values()] == [7]
+
+
+def test_a_chunk_is_no_longer_than_the_context(starter: Path) -> None:
+    made, _ = planned(starter, Budgets(context=256, chunk=10**12))
+    assert made == planned(starter, Budgets(context=256, chunk=256))[0]
