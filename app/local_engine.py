@@ -30,7 +30,7 @@ def load_local(model: str, report: Report, cancel: Cancel, budgets: Budgets | No
     measurements = measurements_file()
     if not measurements.exists():
         report(Loading("Measuring this machine", 0, 0))
-        plan(path, budgets, measurements=measurements)
+        plan(path, budgets, measurements=measurements, cancel=cancel)
         cancel.check()
     report(Loading("Opening the model", 0, 0))
     how: Plan | None = None

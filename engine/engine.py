@@ -212,11 +212,12 @@ class Engine:
     def fingerprint(self, prompt: str, n: int, *, chunk: int | None = None) -> Fingerprint:
         """`n` greedy tokens after raw text, and a hash over the bits of all logits (`engine.decode.fingerprint`).
 
-        `chunk` overrides the budgets'. The conversation's cache is left alone.
+        `chunk` overrides the budgets', up to what the plan has memory for. The conversation's cache is left alone.
         """
         check_count("n", n)
         chunk = self.plan.chunk if chunk is None else chunk
         check_count("chunk", chunk)
+        chunk = min(chunk, self.plan.chunk)
         self._limit.check_text(prompt, SHORTEN)
         tokens = self._encode(prompt)
         with self._side_job(tokens, n - 1) as forward:

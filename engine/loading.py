@@ -67,7 +67,7 @@ def load_parts(
         tokenizer = Tokenizer.from_metadata(index.metadata)
     eyes = find_eyes(index, mmproj)
     with naming(*files):
-        machine = this_machine(index, info, budgets, measurements, loading=True)
+        machine = this_machine(index, info, budgets, measurements, loading=True, cancel=cancel)
         plan, placement = make_plan(index, info, budgets, eyes, machine)
         if planned is not None:
             planned(plan)
@@ -82,6 +82,7 @@ def load_parts(
                 meter,
                 placement=placement,
                 stream=None if streaming is None else streaming.stream,
+                keep_cached=budgets.ram is None and streaming is None,
                 progress=progress,
                 cancel=cancel,
             )

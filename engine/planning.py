@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from engine.cancel import Cancel
 from engine.checks import check_budgets
 from engine.cores import default_threads
 from engine.decode.cache import position_bytes
@@ -86,12 +87,13 @@ def plan(
     mmproj: str | os.PathLike[str] | None = None,
     measurements: Path | None = None,
     remeasure: bool = False,
+    cancel: Cancel | None = None,
 ) -> Plan:
     """How the model at `path` would be placed within `budgets`, without loading it.
 
     The drive, where the model would stream, and the memory are measured, in up to three seconds; their figures are kept
     in the file `measurements` and measured anew where `remeasure` says so. Raises as `Engine.load`, BudgetError where
-    the memory is too little.
+    the memory is too little. `cancel` makes it raise `Cancelled` while the drive is measured.
     """
     budgets = budgets or Budgets()
     check_budgets(budgets)
@@ -101,7 +103,7 @@ def plan(
         info = model_info(index)
     eyes = find_eyes(index, None if mmproj is None else Path(mmproj))
     with naming(*files):
-        machine = this_machine(index, info, budgets, measurements, remeasure=remeasure)
+        machine = this_machine(index, info, budgets, measurements, remeasure=remeasure, cancel=cancel)
         return make_plan(index, info, budgets, eyes, machine)[0]
 
 
@@ -113,6 +115,7 @@ def this_machine(
     *,
     remeasure: bool = False,
     loading: bool = False,
+    cancel: Cancel | None = None,
 ) -> Machine:
     """The machine as it is now. While `loading`, the model's tokenizer is in memory already, and memory's bandwidth,
     whose measurement takes memory itself, is not measured."""
@@ -128,7 +131,7 @@ def this_machine(
         threads=threads,
         overhead=real_memory() + pending,
         pending=pending,
-        drive=lambda: drive_of(index.paths[0], measurements, remeasure=remeasure),
+        drive=lambda: drive_of(index.paths[0], measurements, remeasure=remeasure, cancel=cancel),
         memory=memory,
     )
 
@@ -149,6 +152,8 @@ def make_plan(
             f"{human_bytes(budgets.vram)} of a graphics card's memory are granted, but there is no card that this "
             "engine can use: grant none of it."
         )
+    # No chunk is longer than what it is part of.
+    budgets = replace(budgets, chunk=min(budgets.chunk, positions(budgets, info)))
     ram = max(machine.free - machine.pending, 0)
     ram = max(ram - machine.reserve, 0) if budgets.ram is None else min(budgets.ram, ram)
     needs = Needs(index, budgets, eyes, machine.threads)

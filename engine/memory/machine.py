@@ -21,6 +21,7 @@ from typing import Final
 
 import psutil
 
+from engine.cancel import Cancel
 from engine.cgroups import memory_limit, memory_room
 from engine.errors import ModelFileError
 from engine.memory.raw_file import PAGE
@@ -87,16 +88,18 @@ def kept_drive(file: Path, measurements: Path | None) -> Drive | None:
     return _kept(measurements).drives.get(_device(file))
 
 
-def drive_of(file: Path, measurements: Path | None = None, *, remeasure: bool = False) -> Drive:
+def drive_of(
+    file: Path, measurements: Path | None = None, *, remeasure: bool = False, cancel: Cancel | None = None
+) -> Drive:
     """The figures of the drive that a model's file is on, measured in about two seconds where none are kept.
 
     A file of figures that is damaged, or cannot be written, is as if there were none. Raises ModelFileError where the
-    model's file cannot be read.
+    model's file cannot be read, and `Cancelled` where that comes first, even while a read hangs.
     """
     device = _device(file)
     if not remeasure and (known := _kept(measurements).drives.get(device)) is not None:
         return known
-    drive = measure_drive(file)
+    drive = measure_drive(file, cancel=cancel)
     _keep(measurements, lambda figures: figures.drives.update({device: drive}))
     return drive
 
@@ -122,16 +125,15 @@ def memory_of(threads: int, measurements: Path | None = None, *, remeasure: bool
     return bandwidth
 
 
-def measure_drive(file: Path, seconds: float = SECONDS) -> Drive:
-    """Read random blocks of a file for so long with each number of threads, then in each size. Raises ModelFileError
-    where it cannot be read."""
+def measure_drive(file: Path, seconds: float = SECONDS, cancel: Cancel | None = None) -> Drive:
+    """Read random blocks of a file for so long with each number of threads, then in each size. Raises as `drive_of`."""
     with _Reader(file) as reader:
         block = reader.fitting(BLOCK)
-        by_threads = {n: timed(reader, n, block, seconds) for n in THREADS if n * block <= MOST}
+        by_threads = {n: timed(reader, n, block, seconds, cancel=cancel) for n in THREADS if n * block <= MOST}
         threads = fewest_as_good({n: rate.bandwidth for n, rate in by_threads.items()}, AS_GOOD)
         sizes = sorted({reader.fitting(size) for size in BLOCKS if threads * size <= MOST})
-        by_size = {size: timed(reader, threads, size, seconds).bandwidth for size in sizes}
-        small = timed(reader, 1, reader.fitting(PAGE), seconds)
+        by_size = {size: timed(reader, threads, size, seconds, cancel=cancel).bandwidth for size in sizes}
+        small = timed(reader, 1, reader.fitting(PAGE), seconds, cancel=cancel)
         return Drive(
             bandwidth=by_threads[threads].bandwidth,
             latency=small.seconds / max(small.blocks, 1),
@@ -147,30 +149,44 @@ def fewest_as_good(rates: Mapping[int, float], share: float) -> int:
 
 
 def timed(
-    reader: _Reader, threads: int, block: int, seconds: float, clock: Callable[[], float] = time.perf_counter
+    reader: _Reader,
+    threads: int,
+    block: int,
+    seconds: float,
+    clock: Callable[[], float] = time.perf_counter,
+    cancel: Cancel | None = None,
 ) -> Rate:
-    """Read blocks with so many threads until the time is up. Raises what the first read that failed raised."""
+    """Read blocks with so many threads until the time is up. Raises what the first read that failed raised, and
+    `Cancelled`, which leaves reads that hang to themselves."""
+    cancel = cancel or Cancel()
     end = clock() + seconds
     counts, failures = [0] * threads, list[ModelFileError]()
+    changed, left = threading.Condition(), set(range(threads))
 
     def work(which: int) -> None:
         draws = random.Random(which)
         # A mapping is aligned to pages, as direct reads ask for, and is given back to the system when it goes.
         with mmap.mmap(-1, block) as buffer:
             try:
-                while not failures and (clock() < end or not counts[which]):
+                while not (failures or cancel.is_set()) and (clock() < end or not counts[which]):
                     reader.read(buffer, draws.randrange(reader.places(block)) * PAGE)
                     counts[which] += 1
             except ModelFileError as error:
                 failures.append(error)
+        with changed:
+            left.remove(which)
+            changed.notify_all()
+
+    def wake() -> None:
+        with changed:
+            changed.notify_all()
 
     started = clock()
-    others = [threading.Thread(target=work, args=(which,), daemon=True) for which in range(1, threads)]
-    for thread in others:
-        thread.start()
-    work(0)
-    for thread in others:
-        thread.join()
+    for which in range(threads):
+        threading.Thread(target=work, args=(which,), daemon=True).start()
+    with cancel.on_set(wake), changed:
+        changed.wait_for(lambda: not left or cancel.is_set())
+    cancel.check()
     if failures:
         raise failures[0]
     return Rate(sum(counts) * block, sum(counts), clock() - started)

@@ -46,6 +46,7 @@ class WeightStore:
     """The `WeightLoader` of a model. Each tensor is read once, whoever asks for it again.
 
     With a `placement`, that of the same file, `stream` lends what does not stay in memory. Without one, all stays.
+    Without `keep_cached` the system keeps no copy of what was read.
     Close it when the model is built: the handles keep the bytes, its files are no longer needed. A cancelled load
     raises `Cancelled`.
     """
@@ -58,6 +59,7 @@ class WeightStore:
         *,
         placement: Placement | None = None,
         stream: Stream | None = None,
+        keep_cached: bool = True,
         progress: Callable[[LoadProgress], None] | None = None,
         cancel: Cancel | None = None,
     ) -> None:
@@ -68,7 +70,8 @@ class WeightStore:
         self._cancel = cancel
         self._placement = placement
         self._stream = stream
-        self._files = ModelFiles(keep_cached=stream is None)
+        self._keep_cached = keep_cached
+        self._files = ModelFiles(keep_cached=keep_cached)
         self._room: npt.NDArray[np.uint8] | None = None
         self._taken = 0
         self._matrices: dict[tuple[str, int, int, InputRounding, float | None], Handle] = {}
@@ -299,7 +302,7 @@ class WeightStore:
     def _read_span(self, span: Span, into: npt.NDArray[np.uint8], info: TensorInfo) -> None:
         """The first bytes of a span."""
         file = _Anywhere(self._files[span.path])
-        piece_bytes = PIECE if self._stream is None else SMALL_PIECE
+        piece_bytes = PIECE if self._keep_cached else SMALL_PIECE
         most = max(piece_bytes // info.unit_bytes, 1) * info.unit_bytes
         starts = iter(range(0, into.size, most))
         under_way: deque[tuple[Pending, npt.NDArray[np.uint8]]] = deque()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from engine import BudgetError, Budgets, Engine, Message, Plan, Settings, SettingsError, plan
+from engine.cancel import Cancel
 from engine.decode.cache import KVCache
 from engine.formats import open_index
 from engine.info import model_info
@@ -231,7 +232,7 @@ def test_sizes_are_rounded_up() -> None:
 def test_the_drive_is_measured_only_for_a_model_that_streams(starter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Path] = []
 
-    def measured(file: Path) -> Drive:
+    def measured(file: Path, cancel: Cancel | None) -> Drive:
         asked.append(file)
         return DRIVE
 
@@ -288,3 +289,8 @@ def test_a_large_picture_stays_within_what_is_planned_for_eyes(name: str, tmp_pa
 def test_an_outline_has_the_models_own_tables(starter: Path) -> None:
     model = outline(open_index(starter), 7)
     assert [len(table.cos) for table in model.tables.values()] == [7]
+
+
+def test_a_chunk_is_no_longer_than_the_context(starter: Path) -> None:
+    made, _ = planned(starter, Budgets(context=256, chunk=10**12))
+    assert made == planned(starter, Budgets(context=256, chunk=256))[0]

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import sys
+import threading
 from pathlib import Path
 
 import psutil
 import pytest
 
+from engine.cancel import Cancel, Cancelled
 from engine.cgroups import memory_limit, memory_room
 from engine.errors import ModelFileError
 from engine.memory import machine
@@ -26,7 +29,7 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "measure_drive", lambda file: DRIVE)
+    monkeypatch.setattr(machine, "measure_drive", lambda file, cancel: DRIVE)
 
 
 def write(root: Path, files: dict[str, str]) -> Path:
@@ -164,7 +167,7 @@ def test_figures_are_kept_by_device_and_measured_again_on_request(
     assert kept_drive(model, kept) is None
     assert drive_of(model, kept) == DRIVE == kept_drive(model, kept)
     other = Drive(9e8, 1e-4, 2, 1 << 20)
-    monkeypatch.setattr(machine, "measure_drive", lambda file: other)
+    monkeypatch.setattr(machine, "measure_drive", lambda file, cancel: other)
     assert drive_of(model, kept) == DRIVE
     assert drive_of(model, kept, remeasure=True) == other == kept_drive(model, kept)
     content = json.loads(kept.read_text())
@@ -218,3 +221,22 @@ def test_memory_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert told is not None and told > 0
     assert machine.memory_of(2, kept) == machine.kept_memory(2, kept) == told
     assert machine.kept_memory(1, kept) is None
+
+
+def test_measuring_can_be_cancelled_even_where_a_read_hangs(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    fifo = os.open(tmp_path / "fifo", os.O_RDWR)  # so that neither opening blocks nor reading ends
+    cancel, hung = Cancel(), threading.Event()
+
+    def hang(reader: machine._Reader, into: mmap.mmap, offset: int) -> None:
+        hung.set()
+        os.read(fifo, 1)
+
+    monkeypatch.setattr(machine._Reader, "read", hang)
+    threading.Thread(target=lambda: (hung.wait(), cancel.set())).start()
+    with pytest.raises(Cancelled):
+        drive_of(model, tmp_path / "figures.json", cancel=cancel)
+    assert not (tmp_path / "figures.json").exists()
+    os.write(fifo, b"." * 16)

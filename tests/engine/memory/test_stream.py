@@ -447,6 +447,48 @@ def test_a_read_that_hangs_can_be_left(
     in_time(work)
 
 
+def test_what_no_thread_has_begun_is_not_read_once_it_is_given_up(
+    make_stream: MakeStream, path: Path, reads: HangingReads, data: U8
+) -> None:
+    def work() -> None:
+        stream = make_stream(8 * BLOCK, threads=1)
+        a, b = layers(stream, path, 2)
+        reads.which = lambda offset: offset == 0
+        cancel = stream.cancel = Cancel()
+
+        def breaks() -> None:
+            reads.hung.acquire()
+            cancel.set()
+
+        threading.Thread(target=breaks, daemon=True).start()
+        with pytest.raises(Cancelled):
+            walked(stream, a)
+        reads.let_go()
+        stream.cancel = None
+        check(stream, b, data)
+        assert set(reads.reads) == {0} | offsets(b)
+
+    in_time(work)
+
+
+def test_rows_do_not_wait_for_what_is_read_ahead(
+    make_stream: MakeStream, path: Path, reads: HangingReads, data: U8
+) -> None:
+    def work() -> None:
+        stream = make_stream(16 * BLOCK, threads=1)
+        a, b, table = layers(stream, path, 3)
+        stream.expect([[a], [b]])
+        reads.which = lambda offset: offset == b.info.offset
+        check(stream, a, data)
+        reads.hung.acquire()  # and all that is read ahead behind it waits
+        reads.reads.clear()
+        threading.Timer(0.1, reads.let_go).start()
+        stream.rows(table, [0])
+        assert reads.reads[0] == table.info.offset
+
+    in_time(work)
+
+
 def test_room_that_a_hanging_read_may_write_to_is_waited_for_and_that_can_be_left_too(
     make_stream: MakeStream, path: Path, reads: HangingReads, data: U8
 ) -> None:

@@ -213,7 +213,10 @@ def test_room_that_a_hanging_read_may_write_to_goes_to_no_other_expert(path: Pat
                 mixture.check(1, [0, 1])
                 mixture.check(0, [2, 4])
             assert not mixture.reads_nothing(0, [3])
+            mixture.check(0, [2, 4])
             reads.let_go()
+            time.sleep(0.05)
+            mixture.check(0, [2, 4])  # of which nothing was written over
             wait_until(lambda: mixture.reads_nothing(0, [3, 4]))
 
     in_time(work)
