@@ -1,0 +1,1 @@
+"""Places that models come from, behind one seam (`registry.sources.source`)."""
