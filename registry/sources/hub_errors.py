@@ -25,7 +25,7 @@ LONGEST: Final = 24 * 3600.0
 """Seconds of waiting that a server may ask for."""
 
 _USED_UP: Final = re.compile(r"\br=0;\s*t=(\d{1,9})\b")
-"""Of the Hub's RateLimit header (draft-ietf-httpapi-ratelimit-headers-09): none remaining, and the seconds until more."""
+"""In a RateLimit header (draft-ietf-httpapi-ratelimit-headers-09): none remaining, and the seconds until there are."""
 
 
 @dataclass(frozen=True)
