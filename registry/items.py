@@ -138,8 +138,8 @@ def _incomplete(stem: str, numbers: Sequence[int], count: int) -> str:
     have = set(numbers)
     first = next(number for number in range(1, count + 1) if number not in have)
     return (
-        f"Of the {count} parts of {name}, {count - len(have)} are missing in the repository, part {first} first: it "
-        "cannot be loaded."
+        f"The repository has only {len(have)} of the {count} parts of {name}: it cannot be loaded. Part {first} is "
+        "missing."
     )
 
 
@@ -183,6 +183,7 @@ def _checkpoint(files: Sequence[RemoteFile]) -> list[Offer]:
     shards = [file for file in shards if _part(file)[0] == "model"]
     unsafe = [file for file in at.values() if file.path.endswith((".bin", ".pt", ".pth", ".pickle", ".ckpt"))]
     problem = ""
+    weights: tuple[RemoteFile, ...]
     if SINGLE in at:
         weights = (at[SINGLE],)
     elif shards:

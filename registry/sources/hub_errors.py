@@ -116,7 +116,7 @@ def of_exception(error: Exception, asking: Asking, host: str) -> DownloadError:
         return OfflineError(f"{host} cannot be reached. Check the network connection, and the proxy if there is one.")
     if isinstance(error, httpx2.TimeoutException):
         return OfflineError(f"{host} stopped answering while {asking.what} was read. Try again.")
-    if isinstance(error, httpx2.TransportError | OSError):
+    if isinstance(error, httpx2.TransportError | OSError | RuntimeError):
         return OfflineError(f"The connection to {host} broke while {asking.what} was read. Try again.")
     return DownloadError(
         f"{asking.what} could not be fetched from {host}: {scrub(str(error)) or type(error).__name__}."
