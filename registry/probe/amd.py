@@ -24,9 +24,8 @@ def amd(seen: list[Card], memory: Memory, root: Path, smi: Any | None = None) ->
     targets = gfx_targets(root)
     mine = [card for card in seen if card.vendor == AMD]
     found = {card.address: _card(card, memory, root, targets.get(card.address, "")) for card in mine}
-    if found and smi is not None:
-        return [_completed(gpu, told.get(address, {})) for told in [_told(smi)] for address, gpu in found.items()]
-    return list(found.values())
+    told = _told(smi) if found and smi is not None else {}
+    return [_completed(gpu, told.get(address, {})) for address, gpu in found.items()]
 
 
 def load() -> Any | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -18,26 +19,32 @@ NOT_YET: Final = "This version computes on the processor alone; graphics cards c
 
 
 def gpus(root: Path, memory: Memory, version: str) -> tuple[tuple[Gpu, ...], tuple[Problem, ...]]:
-    """Those of this system, whose `version` is given: first those with memory of their own, the largest before others."""
+    """Those of this system, whose `version` is given: first those with memory of their own, larger ones first."""
     if sys.platform == "darwin":
         return judged(apple(sysctl, memory, version)), ()
     if sys.platform == "win32":
-        found, problems = nvidia.nvidia(nvidia.load(), memory, [], root)
-        others = [gpu for gpu in windows(adapters()) if gpu.vendor != "nvidia" or not found]
-        if not any(gpu.vendor == "nvidia" for gpu in (*found, *others)):
-            problems = []
-        return judged([*found, *others]), tuple(problems)
+        return windows_gpus(windows(adapters()), memory, nvidia.load())
     return linux_gpus(root, memory, nvidia.load(), amd.load)
 
 
 def linux_gpus(
-    root: Path, memory: Memory, nvml: Any | None, load_smi: Any = lambda: None
+    root: Path, memory: Memory, nvml: Any | None, load_smi: Callable[[], Any | None] = lambda: None
 ) -> tuple[tuple[Gpu, ...], tuple[Problem, ...]]:
     """By the tree under `root` and by `nvml`; `load_smi` is called where a card of AMD's is there."""
     seen = pci.cards(root)
     found, problems = nvidia.nvidia(nvml, memory, seen, root)
     smi = load_smi() if any(card.vendor == pci.AMD for card in seen) else None
     return judged([*found, *amd.amd(seen, memory, root, smi), *intel(seen, root)]), tuple(problems)
+
+
+def windows_gpus(listed: list[Gpu], memory: Memory, nvml: Any | None) -> tuple[tuple[Gpu, ...], tuple[Problem, ...]]:
+    """By what Windows lists and by `nvml`, which tells more of NVIDIA's cards, where it tells of any."""
+    found, problems = nvidia.nvidia(nvml, memory, [], Path("/"))
+    others = [gpu for gpu in listed if gpu.vendor != "nvidia"]
+    mine = [gpu for gpu in listed if gpu.vendor == "nvidia"]
+    if mine and not found and not problems:
+        problems = [Problem(nvidia.PART, nvidia.NO_PACKAGE if nvml is None else nvidia.SENTENCES[12])]
+    return judged([*(found or mine), *others]), tuple(problems)
 
 
 def judged(found: list[Gpu]) -> tuple[Gpu, ...]:

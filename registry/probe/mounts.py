@@ -10,9 +10,8 @@ from typing import Final
 
 from engine.cgroups import text
 
-NETWORK: Final = frozenset(
-    ("9p", "afs", "beegfs", "ceph", "cifs", "fuse.davfs2", "fuse.glusterfs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs")
-    + ("gpfs", "lustre", "ncpfs", "nfs", "nfs3", "nfs4", "smb3", "smbfs")
+NETWORK: Final = re.compile(
+    r"9p|afs|beegfs|ceph|cifs|fuse\.(davfs2|glusterfs|rclone|s3fs|sshfs)|gpfs|lustre|ncpfs|nfs\d?|smb(fs|\d)"
 )
 """Types of file systems that another machine keeps."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from engine.cgroups import text
+from engine.units import LARGEST
 from registry.probe.mounts import text_utf8
 
 NVIDIA, AMD, INTEL = 0x10DE, 0x1002, 0x8086
@@ -55,9 +56,10 @@ def _cards(root: Path) -> Iterator[Card]:
 def number(file: Path) -> int | None:
     """What a file under /sys holds, "0x1002" or "16368": `None` for anything else."""
     try:
-        return int(text(file) or "", 0)
+        told = int(text(file) or "", 0)
     except ValueError:
         return None
+    return told if 0 <= told <= LARGEST else None
 
 
 def driver_version(root: Path, card: Card) -> str:

@@ -87,7 +87,7 @@ class Look(Generic[T]):
         try:
             self._found = work()
         except Exception as error:  # what drivers and systems answer has no bounds, and the page must come
-            said = tidy(f"This could not be found out ({type(error).__name__}: {error}).", self._looks.home)
+            said = f"This could not be found out ({type(error).__name__}: {error})."
             self._found = self._otherwise, (Problem(self._part, said),)
         finally:
             self._done.set()
@@ -100,5 +100,5 @@ class Look(Generic[T]):
         looks.cancel.check()
         late = (Problem(self._part, "This did not answer in time, and was left out. A drive or a driver may hang."),)
         value, problems = self._found or (self._otherwise, late)
-        looks.problems += problems
+        looks.problems += [Problem(each.part, tidy(each.sentence, looks.home)) for each in problems]
         return value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import platform
 import sys
 from collections.abc import Iterable
@@ -15,7 +16,7 @@ import psutil
 from engine.cgroups import cpu_quota, text
 from engine.cores import default_threads
 from engine.errors import MillstreamError
-from engine.kernels.native import library
+from engine.kernels.native.library import load
 from registry.probe.sysctl import Sysctl, sysctl
 from registry.probe.tree import Problem, Processor
 
@@ -40,12 +41,19 @@ MACOS: Final = {
 WINDOWS: Final = {39: "avx", 40: "avx2", 41: "avx512f", 43: "asimddp"}
 """Numbers of IsProcessorFeaturePresent (winnt.h, PF_AVX_INSTRUCTIONS_AVAILABLE …)."""
 
+SLOW: Final = (
+    "This processor lacks the instructions that the fast kernels need (AVX2, or the dot product on Arm), so that "
+    "answers come slowly."
+)
+
 ARCHITECTURES: Final = {"amd64": "x86_64", "x64": "x86_64", "aarch64": "arm64"}
 
 
 def processor(root: Path) -> tuple[Processor, tuple[Problem, ...]]:
     allowed = _allowed()
     kernels, problems = _kernels()
+    if kernels == "portable" and not os.environ.get("MILLSTREAM_ISA"):
+        problems += (Problem("processor", SLOW),)
     machine = platform.machine().lower()
     found = Processor(
         name=_name(root),
@@ -147,6 +155,6 @@ def _allowed() -> list[int]:
 
 def _kernels() -> tuple[str, tuple[Problem, ...]]:
     try:
-        return library.load()[0], ()
+        return load()[0], ()
     except MillstreamError as error:
         return "", (Problem("processor", str(error)),)

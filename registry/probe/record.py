@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import types
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from engine.errors import SettingsError
+from engine.units import LARGEST
 from registry.probe.tree import Probe, Problem
 
 VERSION: Final = 1
-LARGEST: Final = (1 << 63) - 1
 _PLACE: Final = 60
 
 
@@ -63,15 +62,22 @@ def _value(given: object, kind: Any, place: str, unknown: list[str]) -> object:
         return tuple(_value(each, get_args(kind)[0], f"{place}[{n}]", unknown) for n, each in enumerate(given))
     if get_origin(kind) is Literal:
         fits = isinstance(given, str) and given in get_args(kind)
-    elif kind is float:
-        fits = type(given) in (int, float) and math.isfinite(given) and 0 < given <= LARGEST
-    elif kind is int:
-        fits = type(given) is int and 0 <= given <= LARGEST  # type: ignore[operator]
+    elif kind in (int, float):
+        return _number(given, kind, place)
     else:
         fits = type(given) is kind
     if not fits:
         raise _Wrong(f"{place} has a value that cannot be")
-    return float(given) if kind is float else given  # type: ignore[arg-type]
+    return given
+
+
+def _number(given: object, kind: Any, place: str) -> int | float:
+    """A count, or a rate, which is more than 0."""
+    if type(given) is int and 0 <= given <= LARGEST and (kind is int or given > 0):
+        return int(given) if kind is int else float(given)
+    if type(given) is float and kind is float and 0 < given <= LARGEST:
+        return given
+    raise _Wrong(f"{place} has a value that cannot be")
 
 
 def _record(given: object, kind: Any, place: str, unknown: list[str]) -> object:

@@ -39,16 +39,14 @@ def report(probe: Probe, columns: int = COLUMNS) -> str:
         ("Models", list(_storage(probe.storage))),
         ("Battery", [_battery(probe.battery)]),
     ]
-    blocks += [("Graphics", list(_gpu(gpu, probe))) for gpu in probe.gpus] or [("Graphics", ["no graphics card found"])]
+    blocks += [("Graphics", list(_gpu(gpu))) for gpu in probe.gpus] or [("Graphics", ["no graphics card found"])]
     if probe.problems:
         blocks.append(("Problems", [f"{PARTS.get(each.part, each.part)}: {each.sentence}" for each in probe.problems]))
     return "".join(f"{line}\n" for key, lines in blocks for line in _wrapped(key, lines, columns))
 
 
 def _system(system: System) -> Iterator[str]:
-    yield _joined(
-        f"{system.name} {system.version}" if "," not in system.version else f"{system.name}: {system.version}"
-    )
+    yield f"{system.name}{': ' if system.name == 'Linux' else ' '}{system.version}"
     yield f"Millstream {system.program}, Python {system.python}"
 
 
@@ -56,7 +54,7 @@ def _processor(processor: Processor) -> Iterator[str]:
     yield _joined(processor.name or "name not known", processor.architecture)
     cores = f"{_count(processor.cores, 'core')}, {_count(processor.logical, 'thread')}"
     if processor.quota is not None:
-        cores += f"; a container grants the time of {processor.quota:g}"
+        cores += f"; a container grants the time of {processor.quota:g} of them"
     yield cores
     if processor.instructions:
         yield " ".join(processor.instructions)
@@ -77,7 +75,7 @@ def _storage(storage: Storage) -> Iterator[str]:
     yield storage.folder
     if STATES[storage.state]:
         yield STATES[storage.state]
-    kind = {True: "hard disk", False: "solid state"}.get(storage.rotating) if storage.rotating is not None else ""
+    kind = {True: "hard disk", False: "solid state", None: ""}[storage.rotating]
     kinds = (kind, "removable" if storage.removable else "", "on the network" if storage.network else "")
     if line := _joined(storage.file_system, *kinds):
         yield line
@@ -95,7 +93,7 @@ def _battery(battery: Battery | None) -> str:
     return _joined(f"{battery.percent} %", power)
 
 
-def _gpu(gpu: Gpu, probe: Probe) -> Iterator[str]:
+def _gpu(gpu: Gpu) -> Iterator[str]:
     yield _joined(gpu.name, gpu.architecture)
     memory = "its memory is not known"
     if gpu.total is not None:
@@ -104,12 +102,9 @@ def _gpu(gpu: Gpu, probe: Probe) -> Iterator[str]:
         memory = f"{human_bytes(gpu.total)}{of}{free}"
     elif gpu.shared:
         memory = "shares the system's memory"
-    yield _joined(memory, _driver(gpu.driver))
+    yield memory
+    yield f"driver {gpu.driver}" if gpu.driver else "no driver"
     yield "used" if gpu.usable else f"not used: {gpu.why_not}"
-
-
-def _driver(driver: str) -> str:
-    return f"driver {driver}" if driver else "no driver"
 
 
 def _joined(*parts: str | None) -> str:

@@ -28,19 +28,19 @@ def storage(folder: Path, measurements: Path | None, home: Path, root: Path) -> 
     there = existing(folder)
     if there is None or drive_is_missing(folder, there):
         sentence = f"The drive of the models folder {folder} is not there. Connect it, or choose another folder."
-        return replace(empty, state="drive missing"), (Problem("storage", tidy(sentence, home)),)
+        return replace(empty, state="drive missing"), (Problem("storage", sentence),)
     try:
         with os.scandir(there) as entries:
             next(entries, None)
         usage = shutil.disk_usage(there)
     except OSError as error:
         sentence = f"The models folder {folder} cannot be read: {error.strerror or error}."
-        return replace(empty, state="unreadable"), (Problem("storage", tidy(sentence, home)),)
+        return replace(empty, state="unreadable"), (Problem("storage", sentence),)
     state: FolderState = "ready" if there == folder else "new"
     problems: tuple[Problem, ...] = ()
     if not os.access(there, os.W_OK):
         sentence = f"Nothing can be written into the models folder {folder}. Allow it, or choose another folder."
-        problems = (Problem("storage", tidy(sentence, home)),)
+        problems = (Problem("storage", sentence),)
     found = replace(empty, state=state, total=usage.total, free=usage.free, read_rate=_rate(there, measurements))
     return _placed(found, Path(os.path.realpath(there)), root), problems
 
@@ -50,9 +50,7 @@ def existing(folder: Path) -> Path | None:
     for path in (folder, *folder.parents):
         try:
             path.stat()
-        except FileNotFoundError:
-            continue
-        except NotADirectoryError:
+        except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError:
             # It may be there, and refuses: reading it tells why.
@@ -104,7 +102,7 @@ def _placed(found: Storage, there: Path, root: Path) -> Storage:
 
 
 def placed_on_linux(found: Storage, mount: Mount, root: Path) -> Storage:
-    if mount.file_system in NETWORK:
+    if NETWORK.fullmatch(mount.file_system):
         return replace(found, file_system=mount.file_system, removable=False, network=True)
     disk = disk_of(root, mount)
     return replace(
