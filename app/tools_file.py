@@ -6,7 +6,6 @@ import json
 from typing import Final
 
 from engine import SettingsError, Tool
-from engine.text.conversation import descriptions
 
 MAX_BYTES: Final = 1 << 20
 
@@ -15,6 +14,8 @@ def read_tools(path: str) -> tuple[Tool, ...]:
     """The tools of a list of `{"name": …, "description": …, "parameters": {…}}`, each alone or in
     `{"type": "function", "function": …}`. Raises SettingsError, which names the file, for anything else.
     """
+    from engine.text.conversation import descriptions
+
     try:
         with open(path, "rb") as file:
             data = file.read(MAX_BYTES + 1)
