@@ -11,6 +11,7 @@ from typing import IO, NoReturn
 from app import signals
 from app.commands import COMMANDS
 from app.console import BAD_INPUT, complain, open_standard_streams, write
+from engine import address_space
 from engine.errors import MillstreamError
 
 INSTEAD = "To chat in the terminal: millstream chat."
@@ -58,6 +59,7 @@ def run(argv: Sequence[str]) -> int:
         if arguments.version:
             write(f"millstream {_version()}\n")
             return 0
+        address_space.prepare()
         if "execute" not in arguments:
             return _open_window()
         code: int = arguments.execute(arguments)
@@ -65,8 +67,11 @@ def run(argv: Sequence[str]) -> int:
     except MillstreamError as error:
         complain(error)
         return BAD_INPUT
-    except MemoryError:
-        complain("The system refused the memory for this: close other programs, or choose a smaller model.")
+    except (MemoryError, ImportError) as error:
+        if isinstance(error, ImportError) and address_space.limit() is None:
+            raise
+        way = address_space.raise_it()
+        complain(f"The system refused the memory for this: {way}close other programs, or choose a smaller model.")
         return BAD_INPUT
     finally:
         # All is said and done: what is left to interrupt is Python's own end.

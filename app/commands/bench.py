@@ -246,7 +246,9 @@ def _floors(told: Measurement | Comparison) -> str:
         does.append(f"reads {human_bytes(round(told.read_bandwidth))}/s")
     if told.multiply_add_rate is not None:
         does.append(f"multiplies and adds {told.multiply_add_rate / 1e9:.1f} billion times a second")
-    return " and ".join(does) or "not measured"
+    short = told.read_bandwidth is None and told.multiply_add_rate is not None
+    more = "; too little of the granted memory is left to measure how fast it reads" if short else ""
+    return (" and ".join(does) or "not measured") + more
 
 
 def _write_json(told: dict[str, object]) -> None:
