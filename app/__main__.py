@@ -2,6 +2,13 @@
 
 import sys
 
-from app.cli import main
+try:
+    from app.cli import INTERRUPTED, main
+except KeyboardInterrupt:
+    sys.exit(130)
 
-sys.exit(main())
+try:
+    code = main()
+except KeyboardInterrupt:
+    code = INTERRUPTED
+sys.exit(code)

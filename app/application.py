@@ -45,6 +45,8 @@ def start_log(path: Path) -> None:
     sys.excepthook = _log_uncaught
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file():  # opening a pipe would wait for a reader
+            raise OSError(f"{path} is not an ordinary file")
         to_file = RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
     except OSError as error:
         log.warning("there is no log file: %s", error)

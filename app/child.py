@@ -16,6 +16,7 @@ from typing import IO
 import psutil
 
 from engine.errors import MillstreamError, StorageError
+from engine.interrupts import held_back
 
 TAIL = 1 << 16
 """Bytes of a command's output that are looked at, from its end."""
@@ -60,26 +61,29 @@ def run(who: str, command: Command, limit: float) -> Ended:
     """Wait for the end of a command, whose input is empty.
 
     Raises MillstreamError where it does not start, or runs for more than `limit` seconds. A command that has not ended
-    when this raises, Ctrl+C included, is ended with all that it started.
+    when this raises, as Ctrl+C and SIGTERM have it do (`app.signals`), is ended with all that it started.
     """
     with contextlib.ExitStack() as files:
         try:
             out, errors = (files.enter_context(tempfile.TemporaryFile()) for _ in range(2))
         except OSError as error:
             raise StorageError(f"There is no room for temporary files: {error.strerror}.") from error
+        process = None
         try:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=errors)
+            with held_back():
+                process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=errors)
+            status = process.wait(limit)
         except OSError as error:
             program = command if isinstance(command, str) else command[0]
             raise MillstreamError(f"{who} does not start: {program}: {error.strerror}.") from error
-        try:
-            status = process.wait(limit)
         except subprocess.TimeoutExpired as error:
             raise MillstreamError(
                 f"{who} was stopped after {limit:g} seconds without an end; --limit allows it more."
             ) from error
         finally:
-            _stop(process)
+            with held_back():
+                if process is not None:
+                    _stop(process)
         said = (_tail(errors).strip().splitlines() or [""])[-1].strip()[:300]
         return Ended(status, _tail(out), said.removeprefix("millstream: "))
 
@@ -93,13 +97,11 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         running = [*leader.children(recursive=True), leader]
     except psutil.Error:
         running = []
-    try:
-        _each(running, psutil.Process.terminate)
-        psutil.wait_procs(running, GRACE)
-    finally:  # also where a person presses Ctrl+C again
-        _each(running, psutil.Process.kill)
-        process.kill()
-        process.wait()
+    _each(running, psutil.Process.terminate)
+    psutil.wait_procs(running, GRACE)
+    _each(running, psutil.Process.kill)
+    process.kill()
+    process.wait()
 
 
 def _each(processes: Sequence[psutil.Process], end: Callable[[psutil.Process], None]) -> None:

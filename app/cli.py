@@ -1,98 +1,27 @@
-"""The command line. Without arguments it opens the window; `millstream COMMAND --help` tells the rest."""
+"""The program's entry. It imports nothing that the interpreter has not got, `__future__` included, before an interrupt
+can be answered: what remains is the fraction of a millisecond in which this file is read."""
 
-from __future__ import annotations
-
-import argparse
-import os
 import sys
-from collections.abc import Sequence
-from importlib import metadata
-from typing import IO, NoReturn
-
-from app.commands import COMMANDS
-from app.console import BAD_INPUT, complain, open_standard_streams, write
-from engine.errors import MillstreamError
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 """What a shell reports for a program that SIGINT or SIGPIPE ended: 128 and the signal's number."""
 
-INSTEAD = "To chat in the terminal: millstream chat."
 
+def main(argv: list[str] | tuple[str, ...] | None = None) -> int:
+    """Run one command: → the exit code. 0 done, 2 refused with a sentence, 130 interrupted.
 
-class Parser(argparse.ArgumentParser):
-    """Refuses bad arguments in one sentence, and notices where its help cannot be written."""
-
-    def error(self, message: str) -> NoReturn:
-        complain(f"{message} (see {self.prog} --help)")
-        raise SystemExit(BAD_INPUT)
-
-    def print_help(self, file: IO[str] | None = None) -> None:
-        write(self.format_help())
-
-
-def parser() -> argparse.ArgumentParser:
-    """All commands and their options."""
-    top: argparse.ArgumentParser = Parser(
-        prog="millstream",
-        description="Chat with language models on this machine. Without a command the window opens.",
-        allow_abbrev=False,
-    )
-    top.add_argument("--version", action="store_true", help="tell the version and leave")
-    commands = top.add_subparsers(title="commands", metavar="COMMAND")
-    for command in COMMANDS:
-        summary = command.SUMMARY
-        sub = commands.add_parser(
-            command.NAME,
-            help=summary,
-            description=f"{summary[0].upper()}{summary[1:]}.",
-            parents=command.parents(),
-            allow_abbrev=False,
-        )
-        command.configure(sub)
-        sub.set_defaults(execute=command.execute)
-    return top
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command: → the exit code. 0 done, 2 refused with a sentence, 130 interrupted."""
-    open_standard_streams()
+    Without `argv` the process is this command's alone: `app.signals` answers what ends it from outside.
+    """
     try:
-        arguments = parser().parse_args(argv)
-        if arguments.version:
-            write(f"millstream {_version()}\n")
-            return 0
-        if "execute" not in arguments:
-            return _open_window()
-        code: int = arguments.execute(arguments)
-        return code
-    except MillstreamError as error:
-        complain(error)
-        return BAD_INPUT
-    except MemoryError:
-        complain("The system refused the memory for this: close other programs, or choose a smaller model.")
-        return BAD_INPUT
+        if argv is None:
+            from app import signals
+
+            signals.answer()
+        from app.command_line import run
+
+        return run(sys.argv[1:] if argv is None else argv)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
         return BROKEN_PIPE
-
-
-def _version() -> str:
-    """What is installed; "0" where the program runs from its source alone."""
-    try:
-        return metadata.version("millstream")
-    except metadata.PackageNotFoundError:
-        return "0"
-
-
-def _open_window() -> int:
-    # Qt ends the process where it finds no display, so that is looked at first.
-    if sys.platform == "linux" and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"))):
-        raise MillstreamError(f"There is no display to open a window on. {INSTEAD}")
-    # Qt is imported here alone, so that commands run on machines that have no libraries for windows.
-    try:
-        from app.window import open_window
-    except ImportError as error:
-        raise MillstreamError(f"The window cannot open: {error}. {INSTEAD}") from error
-    return open_window(None)

@@ -6,17 +6,20 @@ import json
 from typing import Final
 
 from engine import SettingsError, Tool
-from engine.text.conversation import descriptions
+from engine.small_file import open_now
 
 MAX_BYTES: Final = 1 << 20
 
 
 def read_tools(path: str) -> tuple[Tool, ...]:
     """The tools of a list of `{"name": …, "description": …, "parameters": {…}}`, each alone or in
-    `{"type": "function", "function": …}`. Raises SettingsError, which names the file, for anything else.
+    `{"type": "function", "function": …}`. A pipe is read to its end. Raises SettingsError, which
+    names the file, for anything else.
     """
+    from engine.text.conversation import descriptions
+
     try:
-        with open(path, "rb") as file:
+        with open_now(path) as file:
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)

@@ -46,6 +46,11 @@ def default_threads() -> int:
     return max(1, min(cores, MAX_THREADS))
 
 
+def processors() -> int:
+    """The logical processors that this process may use: so many threads run at once."""
+    return len(_allowed())
+
+
 def linux_cores(root: Path, allowed: Iterable[int]) -> int | None:
     """Physical performance cores among the logical processors `allowed`, by `root`/sys; `None` where it tells nothing.
 

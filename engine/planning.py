@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from engine.address_space import binds, raise_it
 from engine.cancel import Cancel
 from engine.checks import check_budgets
-from engine.cores import default_threads
+from engine.cores import default_threads, processors
 from engine.decode.cache import position_bytes
 from engine.decode.measure import SHORT
 from engine.decode.states import state_bytes
@@ -21,12 +22,14 @@ from engine.formats.index import TensorIndex
 from engine.info import model_info, positions
 from engine.kernels.kv import holds
 from engine.kernels.ops import CacheSpec
+from engine.memory.figures import Drive
 from engine.memory.machine import (
     BLOCK,
-    Drive,
     drive_of,
     free_memory,
+    kept_drive,
     kept_memory,
+    measured_at,
     memory_of,
     real_memory,
     total_memory,
@@ -63,7 +66,8 @@ USUAL: Final = Drive(bandwidth=5e8, latency=1e-4, threads=4, block_bytes=BLOCK)
 @dataclass(frozen=True)
 class Machine:
     """What there is to plan with. `drive` and `memory` are asked only where the plan depends on them; `None` where
-    nothing was measured. `overhead` is what the process takes beside the model; `pending` of it is not taken yet."""
+    nothing was measured. `kept` is what is known of the drive without measuring it, `measured` when the older of these
+    figures was measured. `overhead` is what the process takes beside the model; `pending` of it is not taken yet."""
 
     total: int
     free: int
@@ -72,6 +76,8 @@ class Machine:
     pending: int
     drive: Callable[[], Drive | None]
     memory: Callable[[], float | None]
+    kept: Callable[[], Drive | None] = lambda: None
+    measured: Callable[[], int | None] = lambda: None
 
     @property
     def reserve(self) -> int:
@@ -122,8 +128,10 @@ def this_machine(
     threads = budgets.threads or default_threads()
     pending = ALLOWANCE + (0 if loading else info.vocabulary * TOKENIZER_ENTRY)
 
+    reading = min(threads, processors())  # more of them take turns
+
     def memory() -> float | None:
-        return kept_memory(threads, measurements) if loading else memory_of(threads, measurements, remeasure=remeasure)
+        return kept_memory(reading, measurements) if loading else memory_of(reading, measurements, remeasure=remeasure)
 
     return Machine(
         total=total_memory(),
@@ -133,6 +141,8 @@ def this_machine(
         pending=pending,
         drive=lambda: drive_of(index.paths[0], measurements, remeasure=remeasure, cancel=cancel),
         memory=memory,
+        kept=lambda: kept_drive(index.paths[0], measurements),
+        measured=lambda: measured_at(index.paths[0], reading, measurements),
     )
 
 
@@ -193,7 +203,7 @@ def _context(needs: Needs, info: ModelInfo, budgets: Budgets, machine: Machine, 
 
 
 def _told(needs: Needs, budgets: Budgets, machine: Machine, ram: int, choice: _Choice) -> tuple[Plan, Placement]:
-    drive = None if choice.resident else machine.drive()
+    drive = machine.kept() if choice.resident else machine.drive()
     usual = drive or USUAL
     io_threads = budgets.io_threads or max(usual.threads, AT_ONCE)
     beside = needs.beside(choice.context, choice.chunk, choice.resident)
@@ -246,6 +256,7 @@ def _told(needs: Needs, budgets: Budgets, machine: Machine, ram: int, choice: _C
         disk=None if drive is None else drive.bandwidth,
         memory=memory,
         tok_s=predicted(passed + cached, read, memory, None if drive is None else drive.bandwidth),
+        measured=machine.measured(),
     )
     return made, placement
 
@@ -294,9 +305,8 @@ def _too_little(
         tower = needs.eyes.index.paths[0].name
         ways.append(f"move its vision tower {tower}, which takes {human_bytes(needs.vision)}, elsewhere")
     if budgets.ram is None or budgets.ram > ram:
-        ways.append(
-            "close other programs" if budgets.context is not None else "close other programs or choose a smaller model"
-        )
+        close = raise_it().removesuffix(", or ") if binds() else "close other programs"
+        ways.append(close if budgets.context is not None else f"{close} or choose a smaller model")
         given = "can be had" if budgets.ram is not None else f"is free beside {human_bytes(machine.reserve)} for others"
     else:
         ways.append("grant more memory")

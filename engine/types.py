@@ -104,8 +104,8 @@ class Plan:
     Where `ram` was not named, it is what was free but for `reserve`, which is left to other programs.
 
     A step of decoding passes over `passed_per_token` of weights and reads `read_per_token` of them from disk. `disk`
-    and `memory` are bytes a second; `tok_s` is the speed to be expected at short context. `None` where nothing was
-    measured.
+    and `memory` are bytes a second, and `measured` is when the older of them was measured, in seconds since 1970;
+    `tok_s` is the speed to be expected at short context. `None` where nothing was measured.
     """
 
     ram: int
@@ -131,6 +131,7 @@ class Plan:
     disk: float | None
     memory: float | None
     tok_s: float | None
+    measured: int | None = None
 
     @property
     def streams(self) -> bool:

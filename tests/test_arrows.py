@@ -21,7 +21,7 @@ ARROWS = {
 }
 # What describes a file, its errors and its memory needs, and how work on it is stopped.
 OPEN_TO_REGISTRY = (
-    *("engine.cancel", "engine.errors", "engine.formats", "engine.types", "engine.units"),
+    *("engine.cancel", "engine.errors", "engine.formats", "engine.interrupts", "engine.types", "engine.units"),
     # What the hardware probe asks: the same questions as a plan does.
     *("engine.cgroups", "engine.cores", "engine.kernels.native.library", "engine.memory.machine"),
 )

@@ -6,7 +6,7 @@ import argparse
 import re
 from pathlib import Path
 
-from app.cli import parser
+from app.command_line import parser
 from engine.models import ARCHITECTURES
 
 ROOT = Path(__file__).resolve().parents[1]

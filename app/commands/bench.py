@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from app import child, options, sweep, versus
 from app.console import BAD_INPUT, Progress, columns, find_model, open_engine, write
-from engine import Budgets, ModelInfo, SettingsError, describe, human_bytes
+from engine import Budgets, ModelInfo, SettingsError, human_bytes
 from engine.checks import check_budgets, check_count
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _measure(arguments: argparse.Namespace, budgets: Budgets) -> int:
+    from engine import describe
+
     path = find_model(arguments.model)
     if budgets.context is None:
         budgets = _with_context(arguments, budgets, describe(path))
@@ -122,6 +124,8 @@ def _measure(arguments: argparse.Namespace, budgets: Budgets) -> int:
 
 
 def _sweep(arguments: argparse.Namespace, budgets: Sequence[Budgets], limit: float) -> int:
+    from engine import describe
+
     path = find_model(arguments.model).absolute()
     # A file that cannot run is refused once, and not under each budget.
     model = describe(path, mmproj=arguments.mmproj)
@@ -168,6 +172,8 @@ def _with_context(arguments: argparse.Namespace, budgets: Budgets, model: ModelI
 
 
 def _compare(arguments: argparse.Namespace, budgets: Budgets, limit: float) -> int:
+    from engine import describe
+
     rounds = ROUNDS if arguments.rounds is None else arguments.rounds
     check_count("--rounds", rounds)
     path = find_model(arguments.model).absolute()
@@ -240,7 +246,9 @@ def _floors(told: Measurement | Comparison) -> str:
         does.append(f"reads {human_bytes(round(told.read_bandwidth))}/s")
     if told.multiply_add_rate is not None:
         does.append(f"multiplies and adds {told.multiply_add_rate / 1e9:.1f} billion times a second")
-    return " and ".join(does) or "not measured"
+    short = told.read_bandwidth is None and told.multiply_add_rate is not None
+    more = "; too little of the granted memory is left to measure how fast it reads" if short else ""
+    return (" and ".join(does) or "not measured") + more
 
 
 def _write_json(told: dict[str, object]) -> None:

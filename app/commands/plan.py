@@ -6,16 +6,20 @@ import argparse
 import dataclasses
 import json
 import textwrap
+import time
 from collections.abc import Iterator, Sequence
 
 from app import options, placement
 from app.console import Progress, columns, find_model, write
 from app.places import measurements_file
 from engine import Plan, human_bytes
+from engine.cores import processors
 
 NAME = "plan"
 SUMMARY = "tell where a model's weights will be, and how fast it will run"
 
+DAY = 86_400
+"""Seconds."""
 KEY = 14
 """Characters before the values."""
 
@@ -49,7 +53,8 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write(json.dumps(dataclasses.asdict(made), ensure_ascii=False) + "\n")
         return 0
-    blocks = (_placed(made), _memory(made), _wrapped(_rest(made)), [textwrap.fill(placement.sentence(made), columns())])
+    rest = _rest(made, budgets.threads)
+    blocks = (_placed(made), _memory(made), _wrapped(rest), [textwrap.fill(placement.sentence(made), columns())])
     write("\n".join("".join(f"{text}\n" for text in block) for block in blocks))
     return 0
 
@@ -67,7 +72,7 @@ def _memory(plan: Plan) -> Iterator[str]:
     return _aligned([(what, human_bytes(nbytes)) for what, nbytes in rows])
 
 
-def _rest(plan: Plan) -> dict[str, str]:
+def _rest(plan: Plan, threads: int | None) -> dict[str, str]:
     rows = {
         "a token": f"passes over {human_bytes(plan.passed_per_token)} of weights, "
         f"reads {human_bytes(plan.read_per_token)} from disk"
@@ -79,8 +84,21 @@ def _rest(plan: Plan) -> dict[str, str]:
         rows["reads"] = f"{block} by {plan.io_threads} {'thread' if plan.io_threads == 1 else 'threads'}"
     rows["disk"] = _rate(plan.disk)
     rows["memory"] = _rate(plan.memory)
+    if plan.measured is not None and (age := long_ago(time.time() - plan.measured)):
+        rows["measured"] = f"{age} ago; --remeasure measures anew"
+    if threads is not None and threads > (most := processors()):
+        rows["threads"] = f"{threads}, but only {most} run at once here: as many would be quicker"
     rows["context"] = f"{plan.context:,} tokens, cached in {plan.kv_kind}; a prompt is read by {plan.chunk:,}"
     return rows
+
+
+def long_ago(seconds: float) -> str:
+    """How old what is older than a day is, in the largest unit of which it is at least two: "2 days"; else ""."""
+    for name, length in (("year", 365 * DAY), ("month", 30 * DAY), ("week", 7 * DAY), ("day", DAY)):
+        count = int(seconds // length)
+        if count >= 2 or (count == 1 and length == DAY):
+            return f"{count} {name}s" if count > 1 else f"{count} {name}"
+    return ""
 
 
 def _rate(bandwidth: float | None) -> str:

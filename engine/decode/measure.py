@@ -92,10 +92,10 @@ def measure(
     """Time the model of `index` as `measure_rates` does, and hold it against the machine's floors where it has all of
     its weights in memory. `bytes_read` were read when it was loaded, those that `streamed` counts since."""
     rates = measure_rates(forward, prompt, tokens, chunk=plan.chunk, streamed=streamed)
-    peak = peak_memory()  # the floors take memory of their own
+    peak = peak_memory()  # the floors take memory of their own, of what is left of that granted
     meter.set("activations", forward.ops.nbytes)
     held, short_run = meter.use(), rates.short
-    floors = None if plan.streams else measure_floors(forward.ops)
+    floors = None if plan.streams else measure_floors(forward.ops, meter.room())
     bandwidth, multiply_adds = (floors.read_bandwidth, floors.multiply_adds) if floors else (None, None)
     step = step_of_file(index)
     weights = sum(step.passed.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from engine.address_space import raise_it
 from engine.buffers import U8, mapped
 from engine.errors import BudgetError
 from engine.memory.raw_file import PAGE
@@ -55,7 +56,7 @@ class Arena:
         except MemoryError as error:
             raise BudgetError(
                 f"The system refused {human_bytes(self.nbytes)} of memory for weights on their way from disk: "
-                "close other programs, or grant less."
+                f"{raise_it()}close other programs, or grant less."
             ) from error
         self._leases: deque[Lease] = deque()
         self._head = 0

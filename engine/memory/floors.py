@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from engine.buffers import U8, in_large_pages
+from engine.buffers import LARGE_PAGE, U8, in_large_pages
 from engine.kernels.native import NativeOps, library
 from engine.kernels.ops import Ops
 from engine.memory.machine import free_memory
@@ -35,11 +35,11 @@ class Floors:
     multiply_adds: float
 
 
-def measure_floors(ops: Ops) -> Floors | None:
+def measure_floors(ops: Ops, room: int | None = None) -> Floors | None:
     """Measure them with as many threads as `ops` has, and its instruction set, in less than half a second.
 
-    Takes `BUFFER` bytes of memory meanwhile, or a quarter of what is free. → `None` for an `Ops` whose kernels are not
-    the native ones.
+    Takes `BUFFER` bytes of memory meanwhile, or a quarter of what is free, and at most `room`. → `None` for an `Ops`
+    whose kernels are not the native ones.
     """
     if not isinstance(ops, NativeOps):
         return None
@@ -48,7 +48,7 @@ def measure_floors(ops: Ops) -> Floors | None:
     if not pool:
         return None
     try:
-        return Floors(_read_bandwidth(lib, pool), _best(lambda: multiply_adds(lib, pool, ROUNDS)[0]))
+        return Floors(_read_bandwidth(lib, pool, room), _best(lambda: multiply_adds(lib, pool, ROUNDS)[0]))
     finally:
         lib.ms_pool_free(pool)
 
@@ -67,8 +67,11 @@ def multiply_adds(lib: ctypes.CDLL, pool: int, rounds: int) -> tuple[int, int]:
     return done.value, mixed.value
 
 
-def _read_bandwidth(lib: ctypes.CDLL, pool: int) -> float | None:
-    size = min(BUFFER, free_memory() // 4) // PAGE * PAGE
+def _read_bandwidth(lib: ctypes.CDLL, pool: int, room: int | None) -> float | None:
+    size = min(BUFFER, free_memory() // 4)
+    if room is not None:
+        size = min(size, room - LARGE_PAGE)  # for its boundary
+    size = size // PAGE * PAGE
     if size < LEAST:
         return None
     try:

@@ -7,31 +7,30 @@ in a file that the caller names.
 from __future__ import annotations
 
 import contextlib
-import json
 import mmap
-import os
 import random
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import psutil
 
+from engine.address_space import limit, raise_it, room
 from engine.cancel import Cancel
 from engine.cgroups import memory_limit, memory_room
-from engine.errors import ModelFileError
+from engine.errors import BudgetError, MillstreamError, ModelFileError
+from engine.memory.figures import LARGEST_BLOCK, MOST_THREADS, Drive, keep, load, now
 from engine.memory.raw_file import PAGE
 from engine.memory.reader import ModelFile
 
 ROOT: Final = Path("/")
 SECONDS: Final = 0.15
 """How long each number of threads and each size of blocks is tried."""
-THREADS: Final = (1, 2, 4, 8, 16)
-BLOCKS: Final = tuple(1 << power for power in range(20, 23))
+THREADS: Final = tuple(1 << power for power in range(MOST_THREADS.bit_length()))
+BLOCKS: Final = (LARGEST_BLOCK >> 2, LARGEST_BLOCK >> 1, LARGEST_BLOCK)
 """Bytes, 1 MiB … 4 MiB: in smaller blocks, what it takes to hand one over would show beside the reading."""
 BLOCK: Final = 1 << 20
 """Bytes of the blocks by which threads are compared."""
@@ -39,18 +38,6 @@ MOST: Final = 32 << 20
 """Bytes of memory that all buffers together take at most."""
 AS_GOOD, ENOUGH = 0.9, 0.9
 """Shares of the best rate that so many threads, and blocks of such a size, have to reach."""
-VERSION: Final = 1
-
-
-@dataclass(frozen=True)
-class Drive:
-    """`bandwidth` in bytes a second, of `threads` that read blocks of 1 MiB at once; `latency` of one small read in
-    seconds; `block_bytes` is the smallest block that comes nearly as fast."""
-
-    bandwidth: float
-    latency: float
-    threads: int
-    block_bytes: int
 
 
 @dataclass(frozen=True)
@@ -67,15 +54,16 @@ class Rate:
 
 
 def total_memory(root: Path = ROOT) -> int:
-    """Bytes of memory that the machine, or the container that this process is in, has."""
-    total, limit = psutil.virtual_memory().total, memory_limit(root)
-    return total if limit is None else min(total, limit)
+    """Bytes of memory that the machine, the container that this process is in, or the process itself may have."""
+    totals = psutil.virtual_memory().total, memory_limit(root), limit()
+    return min(each for each in totals if each is not None)
 
 
 def free_memory(root: Path = ROOT) -> int:
-    """Bytes of memory that can be had without swapping, within the limits of the control groups under `root`."""
-    free, room = psutil.virtual_memory().available, memory_room(root)
-    return free if room is None else min(free, room)
+    """Bytes of memory that can be had without swapping, within the limits of the control groups under `root` and of
+    this process (`engine.address_space`)."""
+    rooms = psutil.virtual_memory().available, memory_room(root), room()
+    return min(each for each in rooms if each is not None)
 
 
 def real_memory() -> int:
@@ -85,7 +73,15 @@ def real_memory() -> int:
 
 def kept_drive(file: Path, measurements: Path | None) -> Drive | None:
     """The figures that are kept for the drive of a model's file, if there are any."""
-    return _kept(measurements).drives.get(_device(file))
+    kept = load(measurements).drives.get(_device(file))
+    return None if kept is None else kept.value
+
+
+def measured_at(file: Path, threads: int, measurements: Path | None) -> int | None:
+    """When the older was measured of what is kept for a file's drive and for so many threads, in seconds since 1970."""
+    figures = load(measurements)
+    kept = figures.drives.get(_device(file)), figures.memory.get(threads)
+    return min((each.when for each in kept if each is not None), default=None)
 
 
 def drive_of(
@@ -97,16 +93,17 @@ def drive_of(
     model's file cannot be read, and `Cancelled` where that comes first, even while a read hangs.
     """
     device = _device(file)
-    if not remeasure and (known := _kept(measurements).drives.get(device)) is not None:
-        return known
+    if not remeasure and (known := load(measurements).drives.get(device)) is not None:
+        return known.value
     drive = measure_drive(file, cancel=cancel)
-    _keep(measurements, lambda figures: figures.drives.update({device: drive}))
+    keep(measurements, lambda figures: figures.drives.update({device: now(drive)}))
     return drive
 
 
 def kept_memory(threads: int, measurements: Path | None) -> float | None:
     """The bytes a second that are kept for so many threads, if there are any."""
-    return _kept(measurements).memory.get(threads)
+    kept = load(measurements).memory.get(threads)
+    return None if kept is None else kept.value
 
 
 def memory_of(threads: int, measurements: Path | None = None, *, remeasure: bool = False) -> float | None:
@@ -121,7 +118,7 @@ def memory_of(threads: int, measurements: Path | None = None, *, remeasure: bool
         floors = measure_floors(ops)
     bandwidth = None if floors is None else floors.read_bandwidth
     if bandwidth is not None:
-        _keep(measurements, lambda figures: figures.memory.update({threads: bandwidth}))
+        keep(measurements, lambda figures: figures.memory.update({threads: now(bandwidth)}))
     return bandwidth
 
 
@@ -160,19 +157,21 @@ def timed(
     `Cancelled`, which leaves reads that hang to themselves."""
     cancel = cancel or Cancel()
     end = clock() + seconds
-    counts, failures = [0] * threads, list[ModelFileError]()
+    counts, failures = [0] * threads, list[MillstreamError]()
     changed, left = threading.Condition(), set(range(threads))
 
     def work(which: int) -> None:
         draws = random.Random(which)
-        # A mapping is aligned to pages, as direct reads ask for, and is given back to the system when it goes.
-        with mmap.mmap(-1, block) as buffer:
-            try:
+        try:
+            # A mapping is aligned to pages, as direct reads ask for, and is given back to the system when it goes.
+            with mmap.mmap(-1, block) as buffer:
                 while not (failures or cancel.is_set()) and (clock() < end or not counts[which]):
                     reader.read(buffer, draws.randrange(reader.places(block)) * PAGE)
                     counts[which] += 1
-            except ModelFileError as error:
-                failures.append(error)
+        except ModelFileError as error:
+            failures.append(error)
+        except (OSError, MemoryError):  # there is no memory for the mapping
+            failures.append(_refused())
         with changed:
             left.remove(which)
             changed.notify_all()
@@ -183,7 +182,13 @@ def timed(
 
     started = clock()
     for which in range(threads):
-        threading.Thread(target=work, args=(which,), daemon=True).start()
+        try:
+            threading.Thread(target=work, args=(which,), daemon=True).start()
+        except RuntimeError:
+            failures.append(_refused())
+            with changed:
+                left.difference_update(range(which, threads))
+            break
     with cancel.on_set(wake), changed:
         changed.wait_for(lambda: not left or cancel.is_set())
     cancel.check()
@@ -217,7 +222,11 @@ class _Reader:
     def read(self, into: mmap.mmap, offset: int) -> None:
         """Fill the buffer with the bytes from `offset` on, or with those up to the file's end."""
         with memoryview(into) as view:
-            self._file.read_pages(view, offset, "of any name", min(len(into), self._size - offset))
+            self._file.read_pages(view, offset, "", min(len(into), self._size - offset))
+
+
+def _refused() -> BudgetError:
+    return BudgetError(f"The system refused the memory to measure the disk with: {raise_it()}close other programs.")
 
 
 def _device(file: Path) -> str:
@@ -226,66 +235,3 @@ def _device(file: Path) -> str:
         return str(file.stat().st_dev)
     except OSError as error:
         raise ModelFileError(f"Cannot open {file}: {error.strerror or error}.") from error
-
-
-@dataclass(frozen=True)
-class _Figures:
-    """What a file of figures holds: drives by device, memory by threads."""
-
-    drives: dict[str, Drive] = field(default_factory=dict)
-    memory: dict[int, float] = field(default_factory=dict)
-
-
-def _kept(measurements: Path | None) -> _Figures:
-    """What can be understood of a file of figures; nothing of a damaged one."""
-    if measurements is None:
-        return _Figures()
-    try:
-        content = json.loads(measurements.read_text("utf-8"))
-        if content["version"] != VERSION:
-            return _Figures()
-        return _Figures(
-            {str(device): _drive(figures) for device, figures in content["drives"].items()},
-            {int(threads): _rate(bandwidth) for threads, bandwidth in content["memory"].items()},
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-        return _Figures()
-
-
-def _rate(bandwidth: float) -> float:
-    """Raises ValueError for one that nothing has."""
-    if not 0 < float(bandwidth) < 1e15:
-        raise ValueError("nothing is as fast as that")
-    return float(bandwidth)
-
-
-def _drive(figures: Mapping[str, float]) -> Drive:
-    """Raises ValueError or KeyError for figures that cannot be."""
-    bandwidth, latency = _rate(figures["bandwidth"]), float(figures["latency"])
-    threads, block = int(figures["threads"]), int(figures["block_bytes"])
-    if not (0 < latency < 1e3 and 1 <= threads <= THREADS[-1]):
-        raise ValueError("no drive has such figures")
-    if not (PAGE <= block <= BLOCKS[-1] and block % PAGE == 0):
-        raise ValueError("no drive is read in such blocks")
-    return Drive(bandwidth, latency, threads, block)
-
-
-def _keep(measurements: Path | None, change: Callable[[_Figures], None]) -> None:
-    """Write the figures with a change, whole or not at all; not where the disk refuses."""
-    if measurements is None:
-        return
-    figures = _kept(measurements)
-    change(figures)
-    drives = {device: asdict(drive) for device, drive in figures.drives.items()}
-    content = {"version": VERSION, "drives": drives, "memory": figures.memory}
-    with contextlib.suppress(OSError):
-        measurements.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=measurements.parent, prefix=measurements.name)
-        try:
-            with open(descriptor, "w", encoding="utf-8") as file:
-                json.dump(content, file)
-            os.replace(name, measurements)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-            raise

@@ -8,6 +8,7 @@ from typing import Final, Literal, get_args
 
 import psutil
 
+from engine.address_space import binds, raise_it
 from engine.errors import BudgetError
 from engine.memory.machine import free_memory
 from engine.types import MemoryUse
@@ -68,7 +69,10 @@ def require_free(needed: int, what: str, remedy: str) -> None:
     """
     free = free_memory()
     if needed > free:
-        raise BudgetError(f"{what} needs {human_bytes(needed)} of memory, but {human_bytes(free)} is free: {remedy}.")
+        way = raise_it() if binds() else ""
+        raise BudgetError(
+            f"{what} needs {human_bytes(needed)} of memory, but {human_bytes(free)} is free: {way}{remedy}."
+        )
 
 
 def peak_memory() -> int:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 from engine.formats.index import TensorIndex, TensorInfo
-from engine.memory.machine import Drive
+from engine.memory.figures import Drive
 from engine.memory.outline import Outline
 from engine.memory.rows import can_be_lent, head_rows
 from engine.memory.step import Step

@@ -11,6 +11,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Protocol
 
+from engine.address_space import raise_it
 from engine.buffers import U8
 from engine.errors import BudgetError, ModelFileError
 from engine.memory.raw_file import PAGE, NotAFileError, RawFile, open_raw
@@ -60,7 +61,8 @@ class ModelFile:
     def read(self, into: U8, offset: int, tensor: str) -> None:
         """Fill `into`, uint8 [n] and contiguous, with the n bytes at `offset`.
 
-        Raises ModelFileError, naming the tensor, where the file ends early or has changed, or the disk refuses.
+        Raises ModelFileError, naming the tensor unless it is "", where the file ends early or has changed, or the disk
+        refuses.
         """
         self._read(into.data, 0, offset, tensor, len(into))
 
@@ -109,7 +111,7 @@ class ModelFile:
                 else:
                     self._check(raw, tensor)
                     raise ModelFileError(
-                        f"{self.path} ends inside tensor {tensor}, at byte {offset + done}: "
+                        f"{self.path} ends inside {_named(tensor)}, at byte {offset + done}: "
                         "the file is truncated or was changed while in use. Download it again."
                     )
         except OSError as error:
@@ -129,13 +131,13 @@ class ModelFile:
             raise self._failed(tensor, error) from error
         if changed:
             raise ModelFileError(
-                f"{self.path} was changed while in use, so that tensor {tensor} can no longer be trusted: "
+                f"{self.path} was changed while in use, so that {_named(tensor)} can no longer be trusted: "
                 "open the model again, or download it again."
             )
 
     def _failed(self, tensor: str, error: OSError) -> ModelFileError:
         return ModelFileError(
-            f"Reading tensor {tensor} from {self.path} failed: {_reason(error)}. "
+            f"Reading {_named(tensor)} from {self.path} failed: {_reason(error)}. "
             "Check the disk, or download the file again."
         )
 
@@ -204,8 +206,8 @@ class ReadPool:
         except RuntimeError as error:
             self.close()
             raise BudgetError(
-                f"The system refused a thread for reading: close other programs, or read with fewer than {threads} "
-                "at once."
+                f"The system refused a thread for reading: {raise_it()}close other programs, or read with fewer than "
+                f"{threads} at once."
             ) from error
 
     def submit(
@@ -285,6 +287,10 @@ def _direct(path: Path, raw: RawFile) -> RawFile | None:
         return direct if direct.identity() == raw.identity() else None
     except (OSError, NotAFileError):
         return None
+
+
+def _named(tensor: str) -> str:
+    return f"tensor {tensor}" if tensor else "one of its blocks"
 
 
 def _reason(error: OSError) -> str:

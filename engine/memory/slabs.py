@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from engine.address_space import raise_it
 from engine.buffers import U8, mapped
 from engine.errors import BudgetError
 from engine.memory.raw_file import PAGE
@@ -172,5 +173,6 @@ def _pages(nbytes: int) -> U8:
         return mapped(nbytes) if nbytes else np.empty(0, np.uint8)
     except MemoryError as error:
         raise BudgetError(
-            f"The system refused {human_bytes(nbytes)} of memory for experts: close other programs, or grant less."
+            f"The system refused {human_bytes(nbytes)} of memory for experts: {raise_it()}close other "
+            "programs, or grant less."
         ) from error

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine import weights
+from engine.address_space import raise_it
 from engine.buffers import ALIGNMENT, in_large_pages
 from engine.cancel import Cancel, Cancelled
 from engine.errors import BudgetError, ModelFileError
@@ -276,7 +277,7 @@ class WeightStore:
             except MemoryError as error:
                 raise BudgetError(
                     f"The system refused {human_bytes(self.total)} of memory for the weights of "
-                    f"{self._index.paths[0].name}: close other programs, or choose a smaller model."
+                    f"{self._index.paths[0].name}: {raise_it()}close other programs, or choose a smaller model."
                 ) from error
         start = self._taken
         self._taken += _rounded(nbytes)

@@ -17,13 +17,13 @@ from tests.app.running import COMMANDS, POSIX, ROOT, WAIT, Program, Terminal, ou
 def test_the_version_is_that_of_the_installation_and_0_outside_one(
     millstream: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.cli.metadata.version", lambda name: f"1.2 of {name}")
+    monkeypatch.setattr("importlib.metadata.version", lambda name: f"1.2 of {name}")
     assert output(millstream("--version")) == "millstream 1.2 of millstream\n"
 
     def missing(name: str) -> str:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr("app.cli.metadata.version", missing)
+    monkeypatch.setattr("importlib.metadata.version", missing)
     assert output(millstream("--version")) == "millstream 0\n"
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -151,3 +154,14 @@ def test_a_bad_file_of_tools_gets_one_sentence_that_names_it(
         read_tools(str(path))
     code, out, err = run(capfd, folder, "calls", "--tools", str(path))
     assert (code, out) == (2, "") and "bad.json" in err and err.count("\n") == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no fifos")
+def test_tools_come_out_of_a_pipe_and_one_that_nobody_writes_to_is_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "tools"
+    os.mkfifo(pipe)
+    with pytest.raises(SettingsError, match="is not JSON"):
+        read_tools(str(pipe))
+    writer = os.open(pipe, os.O_RDWR)
+    threading.Timer(0.1, lambda: (os.write(writer, b'[{"name": "mill"}]'), os.close(writer))).start()
+    assert read_tools(str(pipe)) == (Tool("mill"),)

@@ -18,7 +18,7 @@ from engine.formats import open_index
 from engine.info import model_info
 from engine.kernels.native import NativeOps
 from engine.memory import machine as machine_module
-from engine.memory.machine import Drive
+from engine.memory.figures import Drive
 from engine.memory.meter import Meter
 from engine.memory.needs import Needs
 from engine.memory.outline import outline

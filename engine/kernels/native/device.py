@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from weakref import WeakSet
 
+from engine.address_space import raise_it
 from engine.cores import default_threads
 from engine.errors import BudgetError, NumericsError, SettingsError
 from engine.kernels.native import library
@@ -36,7 +37,9 @@ class Device:
         """Whether there are weights that are lent, whose windows lie somewhere else each time."""
         self._pool = self._lib.ms_pool_new(threads)
         if not self._pool:
-            raise BudgetError(f"The system refused to start {threads} threads; ask for fewer with --threads.")
+            raise BudgetError(
+                f"The system refused to start {threads} threads: {raise_it()}ask for fewer with --threads."
+            )
 
     def close(self) -> None:
         if self._pool:

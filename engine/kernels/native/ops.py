@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from engine.address_space import raise_it
 from engine.buffers import aligned
 from engine.errors import BudgetError, UnsupportedModelError
 from engine.kernels.kv import positions, row_bytes
@@ -104,7 +105,7 @@ class NativeOps(Experts, Recurrent):
             rooms = [aligned(spec.n_kv_heads * positions(capacity) * size) for size in sizes if size]
         except MemoryError as error:
             raise BudgetError(
-                f"There is no memory for a context of {capacity} tokens; ask for a shorter one."
+                f"There is no memory for a context of {capacity} tokens: {raise_it()}ask for a shorter one."
             ) from error
         c = CCache(
             rooms[0].ctypes.data, rooms[-1].ctypes.data, capacity, spec.n_kv_heads, spec.key_dim, spec.value_dim,

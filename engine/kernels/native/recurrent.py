@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from engine.address_space import raise_it
 from engine.buffers import aligned
 from engine.errors import BudgetError
 from engine.kernels.native.device import Device
@@ -35,7 +36,7 @@ class NativeState:
             return NativeState(spec, capacity, aligned(spec.nbytes).view(np.float32))
         except MemoryError as error:
             raise BudgetError(
-                "There is no memory for the states of the model's recurrent layers; close other programs."
+                f"There is no memory for the states of the model's recurrent layers: {raise_it()}close other programs."
             ) from error
 
     @property

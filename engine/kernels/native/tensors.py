@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from engine.address_space import raise_it
 from engine.buffers import U8, aligned
 from engine.errors import BudgetError
 
@@ -23,7 +24,8 @@ def room_bytes(n: int, width: int) -> int:
 
 def no_memory() -> BudgetError:
     return BudgetError(
-        "There was no memory left for this step: use a smaller chunk, a shorter context or a smaller picture."
+        f"There was no memory left for this step: {raise_it()}use a smaller chunk, a shorter context or a smaller "
+        "picture."
     )
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.app.running import Program, output, refusal
+from tests.outside import linux, watch
+from tests.outside import millstream as ours
 from tests.tiny_chat import write_tiny_chat
 
 
@@ -110,3 +112,17 @@ def test_a_sweep_is_refused_beside_a_peer_and_where_a_size_is_wrong(millstream: 
     assert "name a single size" in refusal(millstream("bench", "tiny", "--ram", "1GB,2GB", "--vs", "peer"))
     for sizes in ("1GB,", "1GB,GB", ",", "1GB;2GB", "1GB,0"):
         refusal(millstream("bench", "tiny", "--ram", sizes))
+
+
+@linux
+@pytest.mark.parametrize("ram", [192, 280])
+def test_the_whole_process_keeps_to_what_was_granted_where_the_machine_itself_is_measured(
+    starter: Path, ram: int
+) -> None:
+    """Which takes memory of its own, or is left away where there is none to take: 192 MB leave too little."""
+    granted = ("--ram", f"{ram}MB", "--context", "640", "--threads", "2", "--json")
+    plan = watch(ours("plan", starter, *granted), starter).json()
+    measured = watch(ours("bench", starter, *granted, "--prompt-tokens", "512", "--tokens", "4"), starter)
+    assert measured.resident <= plan["ram"] + plan["overhead"]
+    told = measured.json()
+    assert told["multiply_add_rate"] > 0 and (told["read_bandwidth"] is None) == (ram == 192)

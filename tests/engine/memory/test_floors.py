@@ -75,3 +75,20 @@ def test_where_memory_is_short_no_bandwidth_is_told(monkeypatch: pytest.MonkeyPa
     ops.close()
     for told in (refused, short):
         assert told is not None and told.read_bandwidth is None and told.multiply_adds > 0
+
+
+def test_no_more_memory_is_taken_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+
+    def take(nbytes: int) -> np.ndarray:
+        taken.append(nbytes)
+        return in_large_pages(nbytes)
+
+    monkeypatch.setattr(floors, "SECONDS", 0.001)
+    monkeypatch.setattr(floors, "in_large_pages", take)
+    ops = NativeOps(1)
+    room = floors.LEAST + floors.LARGE_PAGE
+    within, short = measure_floors(ops, room), measure_floors(ops, room - 1)
+    ops.close()
+    assert taken == [floors.LEAST]
+    assert within is not None and within.read_bandwidth and short is not None and short.read_bandwidth is None

@@ -12,9 +12,10 @@ import pytest
 
 from engine.cancel import Cancel, Cancelled
 from engine.cgroups import memory_limit, memory_room
-from engine.errors import ModelFileError
+from engine.errors import BudgetError, ModelFileError
 from engine.memory import machine
-from engine.memory.machine import Drive, Rate, drive_of, fewest_as_good, free_memory, kept_drive, measure_drive, timed
+from engine.memory.figures import Dated, Drive, keep
+from engine.memory.machine import Rate, drive_of, fewest_as_good, free_memory, kept_drive, measure_drive, timed
 
 DRIVE = Drive(bandwidth=1.5e9, latency=8e-5, threads=8, block_bytes=1 << 18)
 
@@ -181,33 +182,6 @@ def test_figures_are_kept_by_device_and_measured_again_on_request(
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "",
-        "{",
-        "[]",
-        "null",
-        '{"version": 2}',
-        '{"version": 1, "drives": [], "memory": {}}',
-        '{"version": 1, "drives": {"DEVICE": {"bandwidth": -1, "latency": 1e-4, "threads": 1, "block_bytes": 65536}}, '
-        '"memory": {}}',
-        '{"version": 1, "drives": {"DEVICE": {"bandwidth": 1e9, "latency": NaN, "threads": 1, "block_bytes": 65536}}, '
-        '"memory": {}}',
-        '{"version": 1, "drives": {"DEVICE": {"bandwidth": 1e9, "latency": 1e-4, "threads": 1, "block_bytes": 100}}, '
-        '"memory": {}}',
-        '{"version": 1, "drives": {"DEVICE": {"bandwidth": 1e9, "latency": 1e-4, "threads": 1e99, "block_bytes": 4096}}'
-        ', "memory": {}}',
-    ],
-)
-def test_damaged_figures_are_as_if_there_were_none(damage: str, model: Path, tmp_path: Path) -> None:
-    kept = tmp_path / "figures.json"
-    kept.write_text(damage.replace("DEVICE", str(model.stat().st_dev)))
-    assert kept_drive(model, kept) is None
-    assert drive_of(model, kept) == DRIVE == kept_drive(model, kept)
-
-
-@pytest.mark.usefixtures("quick")
 def test_figures_that_cannot_be_kept_are_told_all_the_same(model: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     assert drive_of(model, tmp_path / "file" / "figures.json") == DRIVE
@@ -221,6 +195,47 @@ def test_memory_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert told is not None and told > 0
     assert machine.memory_of(2, kept) == machine.kept_memory(2, kept) == told
     assert machine.kept_memory(1, kept) is None
+
+
+def test_the_age_of_the_older_figure_is_told(model: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "figures.json"
+    device = str(model.stat().st_dev)
+    assert machine.measured_at(model, 2, kept) is None
+    keep(kept, lambda figures: figures.drives.update({device: Dated(DRIVE, 2000)}))
+    keep(kept, lambda figures: figures.memory.update({2: Dated(1e10, 1000), 1: Dated(1e10, 10)}))
+    assert (machine.measured_at(model, 2, kept), machine.measured_at(model, 3, kept)) == (1000, 2000)
+
+
+def test_a_file_that_changes_while_it_is_measured_is_named_and_no_tensor(model: Path) -> None:
+    with machine._Reader(model) as reader:
+        os.utime(model, (1, 1))
+        with pytest.raises(ModelFileError) as refused:
+            timed(reader, 1, 1 << 16, 0.001)
+    assert f"{model} was changed while in use" in str(refused.value) and "tensor" not in str(refused.value)
+
+
+def test_threads_or_memory_that_are_refused_while_a_drive_is_measured_get_a_sentence(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, started = threading.Thread.start, []
+
+    def two_at_most(thread: threading.Thread) -> None:
+        if len(started) == 2:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    def none(*_: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    with machine._Reader(model) as reader, monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", two_at_most)
+        with pytest.raises(BudgetError, match="refused the memory to measure the disk"):
+            timed(reader, 4, 1 << 16, 60)
+        patched.undo()
+        patched.setattr(machine.mmap, "mmap", none)
+        with pytest.raises(BudgetError, match="refused the memory to measure the disk"):
+            timed(reader, 2, 1 << 16, 60)
 
 
 def test_measuring_can_be_cancelled_even_where_a_read_hangs(

@@ -11,7 +11,7 @@ import pytest
 
 from engine.formats import open_index
 from engine.formats.index import TensorInfo
-from engine.memory.machine import Drive
+from engine.memory.figures import Drive
 from engine.memory.outline import whole_outline
 from engine.memory.planner import (
     GRANULE,
