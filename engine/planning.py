@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -22,16 +22,17 @@ from engine.formats.index import TensorIndex
 from engine.info import model_info, positions
 from engine.kernels.kv import holds
 from engine.kernels.ops import CacheSpec
-from engine.memory.figures import Drive
+from engine.memory.figures import Drive, Speeds
+from engine.memory.forecast import Flow, forecast, weighty
 from engine.memory.machine import (
     BLOCK,
     drive_of,
     free_memory,
     kept_drive,
-    kept_memory,
+    kept_speeds,
     measured_at,
-    memory_of,
     real_memory,
+    speeds_of,
     total_memory,
 )
 from engine.memory.needs import Needs
@@ -48,8 +49,6 @@ SMALLEST_CHUNK: Final = 16
 """Rows below which chunks are only cut where nothing else helps: each one reads all weights that stream."""
 SHARE: Final = 8
 """Activations of a chunk, and the arena, each take at most one part in so many of the memory."""
-SERIAL: Final = 0.1
-"""Share of the shorter of two kinds of work done at once that the longer one does not hide."""
 TOKENIZER_ENTRY: Final = 640
 """Bytes of a tokenizer for each token, measured over 49 k (591) and rounded up."""
 ALLOWANCE: Final = 24 << 20
@@ -65,9 +64,12 @@ USUAL: Final = Drive(bandwidth=5e8, latency=1e-4, threads=4, block_bytes=BLOCK)
 
 @dataclass(frozen=True)
 class Machine:
-    """What there is to plan with. `drive` and `memory` are asked only where the plan depends on them; `None` where
-    nothing was measured. `kept` is what is known of the drive without measuring it, `measured` when the older of these
-    figures was measured. `overhead` is what the process takes beside the model; `pending` of it is not taken yet."""
+    """What there is to plan with.
+
+    `drive` and the kernels' `speeds` of some encodings are asked only where the plan depends on them; `None` where
+    nothing was measured. `kept` is what is known of the drive without measuring it, `measured` when the oldest of these
+    figures was measured. `overhead` is what the process takes beside the model; `pending` of it is not taken yet.
+    """
 
     total: int
     free: int
@@ -75,7 +77,7 @@ class Machine:
     overhead: int
     pending: int
     drive: Callable[[], Drive | None]
-    memory: Callable[[], float | None]
+    speeds: Callable[[Collection[str]], Speeds | None]
     kept: Callable[[], Drive | None] = lambda: None
     measured: Callable[[], int | None] = lambda: None
 
@@ -97,9 +99,9 @@ def plan(
 ) -> Plan:
     """How the model at `path` would be placed within `budgets`, without loading it.
 
-    The drive, where the model would stream, and the memory are measured, in up to three seconds; their figures are kept
-    in the file `measurements` and measured anew where `remeasure` says so. Raises as `Engine.load`, BudgetError where
-    the memory is too little. `cancel` makes it raise `Cancelled` while the drive is measured.
+    The drive, where the model would stream, and the kernels are measured, in about three seconds; their figures are
+    kept in the file `measurements` and measured anew where `remeasure` says so. `cancel` makes it raise `Cancelled`
+    while the drive is measured. Raises as `Engine.load`, BudgetError where the memory is too little.
     """
     budgets = budgets or Budgets()
     check_budgets(budgets)
@@ -123,15 +125,17 @@ def this_machine(
     loading: bool = False,
     cancel: Cancel | None = None,
 ) -> Machine:
-    """The machine as it is now. While `loading`, the model's tokenizer is in memory already, and memory's bandwidth,
-    whose measurement takes memory itself, is not measured."""
+    """The machine as it is now. While `loading`, the model's tokenizer is in memory already, and the kernels' speeds,
+    whose measurement takes memory itself, are not measured."""
     threads = budgets.threads or default_threads()
     pending = ALLOWANCE + (0 if loading else info.vocabulary * TOKENIZER_ENTRY)
 
     reading = min(threads, processors())  # more of them take turns
 
-    def memory() -> float | None:
-        return kept_memory(reading, measurements) if loading else memory_of(reading, measurements, remeasure=remeasure)
+    def speeds(encodings: Collection[str]) -> Speeds | None:
+        if loading:
+            return kept_speeds(reading, measurements)
+        return speeds_of(reading, encodings, measurements, remeasure=remeasure)
 
     return Machine(
         total=total_memory(),
@@ -140,7 +144,7 @@ def this_machine(
         overhead=real_memory() + pending,
         pending=pending,
         drive=lambda: drive_of(index.paths[0], measurements, remeasure=remeasure, cancel=cancel),
-        memory=memory,
+        speeds=speeds,
         kept=lambda: kept_drive(index.paths[0], measurements),
         measured=lambda: measured_at(index.paths[0], reading, measurements),
     )
@@ -229,9 +233,12 @@ def _told(needs: Needs, budgets: Budgets, machine: Machine, ram: int, choice: _C
         io_threads=io_threads,
         block_rows=budgets.block_rows,
     )
-    passed, read = sum(needs.step.passed.values()), read_per_token(needs.items, tiers)
-    memory = machine.memory()
+    flow = None
+    if not choice.resident and drive is not None:
+        flow = Flow(needs.items, tiers, drive, block, budgets.block_rows)
+    speeds = machine.speeds(weighty(needs.step)) if flow or choice.resident else None
     cached = SHORT * position_bytes(needs.model.caches, budgets.kv) + state_bytes(needs.model.caches)
+    told = speeds and forecast(needs.step, flow, speeds, chunk=choice.chunk, cached=cached)
     made = Plan(
         ram=ram,
         vram=0,
@@ -251,24 +258,15 @@ def _told(needs: Needs, budgets: Budgets, machine: Machine, ram: int, choice: _C
         block_bytes=block,
         block_rows=budgets.block_rows,
         placed=_placed(needs.items, tiers),
-        passed_per_token=passed,
-        read_per_token=read,
+        passed_per_token=sum(needs.step.passed.values()),
+        read_per_token=read_per_token(needs.items, tiers),
         disk=None if drive is None else drive.bandwidth,
-        memory=memory,
-        tok_s=predicted(passed + cached, read, memory, None if drive is None else drive.bandwidth),
+        computing=told.computing if told else None,
+        tok_s=told.tok_s if told else None,
+        prefill_tok_s=told.prefill_tok_s if told else None,
         measured=machine.measured(),
     )
     return made, placement
-
-
-def predicted(passed: int, read: int, memory: float | None, disk: float | None) -> float | None:
-    """Tokens a second of decoding that passes over `passed` bytes, of which it reads `read` from disk at the same time:
-    1 ÷ (max(passed ÷ memory, read ÷ disk) + 0.1 · min of the two). `None` where what it depends on is not known."""
-    if not memory or (read and not disk):
-        return None
-    computing, reading = passed / memory, read / disk if disk else 0.0
-    longest = max(computing, reading) + SERIAL * min(computing, reading)
-    return 1 / longest if longest else None
 
 
 def _placed(items: list[Item], tiers: Tiers) -> tuple[Placed, ...]:

@@ -103,9 +103,10 @@ class Plan:
     least the sum of these. Beside it the process takes `overhead` for the interpreter, its libraries and the tokenizer.
     Where `ram` was not named, it is what was free but for `reserve`, which is left to other programs.
 
-    A step of decoding passes over `passed_per_token` of weights and reads `read_per_token` of them from disk. `disk`
-    and `memory` are bytes a second, and `measured` is when the older of them was measured, in seconds since 1970;
-    `tok_s` is the speed to be expected at short context. `None` where nothing was measured.
+    A step of decoding passes over `passed_per_token` of weights and reads `read_per_token` of them from disk. `disk` is
+    bytes a second, `computing` those of this model's weights that the kernels pass over in a second where none come
+    from disk, and `measured` when the older of these was measured, in seconds since 1970; `tok_s` is the speed to be
+    expected of decoding at short context, `prefill_tok_s` that of reading a prompt. `None` where nothing was measured.
     """
 
     ram: int
@@ -129,8 +130,9 @@ class Plan:
     passed_per_token: int
     read_per_token: int
     disk: float | None
-    memory: float | None
+    computing: float | None
     tok_s: float | None
+    prefill_tok_s: float | None
     measured: int | None = None
 
     @property

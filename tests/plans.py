@@ -30,8 +30,9 @@ RESIDENT = Plan(
     passed_per_token=98_000_000,
     read_per_token=0,
     disk=1_100_000_000.0,
-    memory=17_300_000_000.0,
+    computing=17_300_000_000.0,
     tok_s=104.3,
+    prefill_tok_s=118.0,
 )
 """A small model in a large machine."""
 
@@ -65,7 +66,8 @@ STREAMED = Plan(
     passed_per_token=2_730_000_000,
     read_per_token=410_000_000,
     disk=1_100_000_000.0,
-    memory=17_300_000_000.0,
+    computing=17_300_000_000.0,
     tok_s=2.63,
+    prefill_tok_s=118.0,
 )
 """A mixture of experts that is larger than the machine."""

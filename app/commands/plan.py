@@ -83,7 +83,7 @@ def _rest(plan: Plan, threads: int | None) -> dict[str, str]:
             block += f", at most {plan.block_rows:,} rows,"
         rows["reads"] = f"{block} by {plan.io_threads} {'thread' if plan.io_threads == 1 else 'threads'}"
     rows["disk"] = _rate(plan.disk)
-    rows["memory"] = _rate(plan.memory)
+    rows["computing"] = _rate(plan.computing, " of weights")
     if plan.measured is not None and (age := long_ago(time.time() - plan.measured)):
         rows["measured"] = f"{age} ago; --remeasure measures anew"
     if threads is not None and threads > (most := processors()):
@@ -101,8 +101,8 @@ def long_ago(seconds: float) -> str:
     return ""
 
 
-def _rate(bandwidth: float | None) -> str:
-    return "not measured" if bandwidth is None else f"{human_bytes(round(bandwidth))}/s"
+def _rate(bandwidth: float | None, what: str = "") -> str:
+    return "not measured" if bandwidth is None else f"{human_bytes(round(bandwidth))}{what}/s"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:

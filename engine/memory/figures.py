@@ -17,14 +17,14 @@ from engine.small_file import read_small
 
 T = TypeVar("T")
 
-VERSION: Final = 2
+VERSION: Final = 3
 MOST_BYTES: Final = 64 << 10
 """Of the file: more than ten times what a hundred drives take."""
 MOST_THREADS: Final = 16
 """That read at once when a drive is measured."""
 LARGEST_BLOCK: Final = 4 << 20
 FASTEST: Final = 1e15
-"""Bytes a second that nothing reaches."""
+"""Bytes, or multiply-adds, a second that nothing reaches."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,33 @@ class Drive:
 
 
 @dataclass(frozen=True)
+class Speed:
+    """Of matrices of one encoding: bytes a second that one row of input passes over, and multiply-adds a second for a
+    chunk of rows."""
+
+    passed: float
+    multiply_adds: float
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """Of the kernels, by encoding; and the seconds that each walk over matrices takes beside its bytes."""
+
+    encodings: Mapping[str, Speed]
+    walk: float
+
+    def of(self, encoding: str) -> Speed:
+        """That of an encoding; where it was not measured, that of the slowest."""
+        known = self.encodings.get(encoding)
+        return known or min(self.encodings.values(), key=lambda speed: speed.passed)
+
+    @property
+    def slowest(self) -> float:
+        """Bytes a second."""
+        return min(speed.passed for speed in self.encodings.values())
+
+
+@dataclass(frozen=True)
 class Dated(Generic[T]):
     """A figure, and when it was measured, in seconds since 1970."""
 
@@ -48,10 +75,10 @@ class Dated(Generic[T]):
 
 @dataclass(frozen=True)
 class Figures:
-    """Drives by device, bytes a second that come from memory by threads."""
+    """Drives by device, the kernels' speeds by threads."""
 
     drives: dict[str, Dated[Drive]] = field(default_factory=dict)
-    memory: dict[int, Dated[float]] = field(default_factory=dict)
+    speeds: dict[int, Dated[Speeds]] = field(default_factory=dict)
 
 
 def load(file: Path | None) -> Figures:
@@ -64,7 +91,7 @@ def load(file: Path | None) -> Figures:
             return Figures()
         return Figures(
             {str(device): _dated(told, _drive) for device, told in content["drives"].items()},
-            {int(threads): _dated(told, _bandwidth) for threads, told in content["memory"].items()},
+            {int(threads): _dated(told, _speeds) for threads, told in content["speeds"].items()},
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return Figures()
@@ -79,7 +106,7 @@ def keep(file: Path | None, change: Callable[[Figures], None]) -> None:
     content = {
         "version": VERSION,
         "drives": {device: {**asdict(kept.value), "when": kept.when} for device, kept in figures.drives.items()},
-        "memory": {threads: {"bandwidth": kept.value, "when": kept.when} for threads, kept in figures.memory.items()},
+        "speeds": {threads: {**asdict(kept.value), "when": kept.when} for threads, kept in figures.speeds.items()},
     }
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -107,12 +134,24 @@ def _dated(told: Mapping[str, Any], read: Callable[[Mapping[str, Any]], T]) -> D
     return Dated(read(told), when)
 
 
-def _bandwidth(told: Mapping[str, Any]) -> float:
+def _rate(told: object) -> float:
     """Raises ValueError for one that nothing has."""
-    bandwidth = float(told["bandwidth"])
-    if not 0 < bandwidth < FASTEST:
+    rate = float(told)  # type: ignore[arg-type]
+    if not 0 < rate < FASTEST:
         raise ValueError("nothing is as fast as that")
-    return bandwidth
+    return rate
+
+
+def _speeds(told: Mapping[str, Any]) -> Speeds:
+    """Raises ValueError or KeyError for figures that cannot be."""
+    encodings = {
+        str(name): Speed(_rate(speed["passed"]), _rate(speed["multiply_adds"]))
+        for name, speed in told["encodings"].items()
+    }
+    walk = float(told["walk"])
+    if not (encodings and 0 <= walk < 1):
+        raise ValueError("no kernels have such figures")
+    return Speeds(encodings, walk)
 
 
 def _drive(told: Mapping[str, Any]) -> Drive:
@@ -122,4 +161,4 @@ def _drive(told: Mapping[str, Any]) -> Drive:
         raise ValueError("no drive has such figures")
     if not (PAGE <= block <= LARGEST_BLOCK and block % PAGE == 0):
         raise ValueError("no drive is read in such blocks")
-    return Drive(_bandwidth(told), latency, threads, block)
+    return Drive(_rate(told["bandwidth"]), latency, threads, block)

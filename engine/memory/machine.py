@@ -6,12 +6,11 @@ in a file that the caller names.
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -22,7 +21,7 @@ from engine.address_space import limit, raise_it, room
 from engine.cancel import Cancel
 from engine.cgroups import memory_limit, memory_room
 from engine.errors import BudgetError, MillstreamError, ModelFileError
-from engine.memory.figures import LARGEST_BLOCK, MOST_THREADS, Drive, keep, load, now
+from engine.memory.figures import LARGEST_BLOCK, MOST_THREADS, Drive, Speeds, keep, load, now
 from engine.memory.raw_file import PAGE
 from engine.memory.reader import ModelFile
 
@@ -80,7 +79,7 @@ def kept_drive(file: Path, measurements: Path | None) -> Drive | None:
 def measured_at(file: Path, threads: int, measurements: Path | None) -> int | None:
     """When the older was measured of what is kept for a file's drive and for so many threads, in seconds since 1970."""
     figures = load(measurements)
-    kept = figures.drives.get(_device(file)), figures.memory.get(threads)
+    kept = figures.drives.get(_device(file)), figures.speeds.get(threads)
     return min((each.when for each in kept if each is not None), default=None)
 
 
@@ -100,26 +99,30 @@ def drive_of(
     return drive
 
 
-def kept_memory(threads: int, measurements: Path | None) -> float | None:
-    """The bytes a second that are kept for so many threads, if there are any."""
-    kept = load(measurements).memory.get(threads)
+def kept_speeds(threads: int, measurements: Path | None) -> Speeds | None:
+    """Those that are kept of the kernels for so many threads, if there are any."""
+    kept = load(measurements).speeds.get(threads)
     return None if kept is None else kept.value
 
 
-def memory_of(threads: int, measurements: Path | None = None, *, remeasure: bool = False) -> float | None:
-    """Bytes a second that so many threads read from memory together at most (`engine.memory.floors`), measured where
-    none are kept; `None` where that cannot be. Takes memory of its own meanwhile."""
-    if not remeasure and (known := kept_memory(threads, measurements)) is not None:
+def speeds_of(
+    threads: int, encodings: Collection[str], measurements: Path | None = None, *, remeasure: bool = False
+) -> Speeds | None:
+    """Those of the kernels with so many threads (`engine.memory.speeds`): measured for the encodings of which none are
+    kept, which takes memory of its own meanwhile; `None` where that cannot be."""
+    known = None if remeasure else kept_speeds(threads, measurements)
+    missing = set(encodings) - set(() if known is None else known.encodings)
+    if known is not None and not missing:
         return known
-    from engine.kernels.native import NativeOps
-    from engine.memory.floors import measure_floors
+    from engine.memory.speeds import measure_speeds
 
-    with contextlib.closing(NativeOps(threads)) as ops:
-        floors = measure_floors(ops)
-    bandwidth = None if floors is None else floors.read_bandwidth
-    if bandwidth is not None:
-        keep(measurements, lambda figures: figures.memory.update({threads: now(bandwidth)}))
-    return bandwidth
+    told = measure_speeds(missing, threads)
+    if told is None:
+        return known
+    if known is not None:
+        told = Speeds({**known.encodings, **told.encodings}, told.walk)
+    keep(measurements, lambda figures: figures.speeds.update({threads: now(told)}))
+    return told
 
 
 def measure_drive(file: Path, seconds: float = SECONDS, cancel: Cancel | None = None) -> Drive:

@@ -227,14 +227,20 @@ def held_part(item: Item, room: int) -> int:
 
 def read_per_token(items: Sequence[Item], tiers: Tiers) -> int:
     """Bytes that a step reads from disk: experts as if all of them were chosen equally often."""
-    mixed = [item for item in items if item.kind == "experts" and tiers.on_disk(item)]
-    lent = sum(item.nbytes for item in mixed)
-    missed = 1 - min(tiers.slab / lent, 1) if lent else 1.0
-    read = 0.0
-    for item in items:
-        share = tiers.on_disk(item) / max(item.nbytes, 1)
-        read += item.passed * share * (missed if item.kind == "experts" else 1)
-    return round(read)
+    return round(read_of(items, tiers, experts=False) + read_of(items, tiers, experts=True) * missed(items, tiers))
+
+
+def read_of(items: Iterable[Item], tiers: Tiers, *, experts: bool) -> float:
+    """Bytes that a step reads from disk of experts, as if none of them were in the slab, or of all else."""
+    return sum(
+        item.passed * tiers.on_disk(item) / max(item.nbytes, 1) for item in items if (item.kind == "experts") == experts
+    )
+
+
+def missed(items: Iterable[Item], tiers: Tiers) -> float:
+    """Share of the experts that are lent which is not in the slab."""
+    lent = sum(item.nbytes for item in items if item.kind == "experts" and tiers.on_disk(item))
+    return 1 - min(tiers.slab / lent, 1) if lent else 1.0
 
 
 @dataclass(frozen=True)

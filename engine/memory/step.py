@@ -40,7 +40,10 @@ class Step:
 
     def multiply_adds(self, tokens: int) -> int:
         """Of one token in the model's matrices, where `tokens` of a prefill share the head's one row."""
-        return sum(use.multiply_adds for use in self.body) + sum(use.multiply_adds for use in self.head) // tokens
+        return (
+            sum(sum(use.multiply_adds) for use in self.body)
+            + sum(sum(use.multiply_adds) for use in self.head) // tokens
+        )
 
 
 def step_of(model: Model) -> Step:

@@ -73,14 +73,12 @@ class Use:
         return tuple(weight.nbytes * count for weight, count in zip(self.weights, each, strict=True))
 
     @property
-    def multiply_adds(self) -> int:
-        """Of one row of input."""
+    def multiply_adds(self) -> tuple[int, ...]:
+        """Of one row of input, with each."""
         if self.way == "rows":
-            return 0
-        return sum(
-            weight.rows * weight.columns * (self.count if self.way == "experts" else weight.matrices)
-            for weight in self.weights
-        )
+            return (0,) * len(self.weights)
+        each = (self.count if self.way == "experts" else weight.matrices for weight in self.weights)
+        return tuple(weight.rows * weight.columns * count for weight, count in zip(self.weights, each, strict=True))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from typing import Final
 
 from engine.cancel import Cancel
 from engine.errors import StorageError
-from engine.memory.machine import Drive, drive_of
+from engine.memory.figures import Drive
+from engine.memory.machine import drive_of
 
 ENOUGH: Final = 256 << 20
 """Bytes of a file that is read: far more than the reads of a moment, so that they do not meet the same places."""

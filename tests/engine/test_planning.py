@@ -18,14 +18,14 @@ from engine.formats import open_index
 from engine.info import model_info
 from engine.kernels.native import NativeOps
 from engine.memory import machine as machine_module
-from engine.memory.figures import Drive
+from engine.memory.figures import Drive, Speed, Speeds
 from engine.memory.meter import Meter
 from engine.memory.needs import Needs
 from engine.memory.outline import outline
 from engine.memory.planner import Placement, row_count
 from engine.memory.store import WeightStore
 from engine.models import build
-from engine.planning import Machine, at_least, make_plan, predicted
+from engine.planning import Machine, at_least, make_plan
 from engine.units import human_bytes
 from engine.vision.eyes import find_eyes
 from tests.engine.formats.checkpoints import write_checkpoint
@@ -39,8 +39,11 @@ PLENTY = 64 << 30
 DRIVE = Drive(bandwidth=1e9, latency=1e-4, threads=2, block_bytes=1 << 16)
 
 
-def machine(free: int = PLENTY, *, drive: Drive | None = DRIVE, memory: float | None = 2e10) -> Machine:
-    return Machine(PLENTY, free, 2, 50 * MB, 0, lambda: drive, lambda: memory)
+SPEEDS = Speeds({"Q8_0": Speed(passed=2e10, multiply_adds=1e11)}, walk=1e-6)
+
+
+def machine(free: int = PLENTY, *, drive: Drive | None = DRIVE) -> Machine:
+    return Machine(PLENTY, free, 2, 50 * MB, 0, lambda: drive, lambda encodings: SPEEDS)
 
 
 def planned(path: Path, budgets: Budgets, free: int = PLENTY) -> tuple[Plan, Placement]:
@@ -108,7 +111,7 @@ def test_at_every_size_the_parts_fit_and_more_memory_never_reads_more(name: str,
         assert made.streams == (made.arena > 0) == bool(placement.order)
         if made.streams:
             assert made.arena >= 2 * made.block_bytes or made.block_bytes == needs.least_block
-            assert (made.disk, made.memory) == (1e9, 2e10) and made.tok_s
+            assert made.disk == 1e9 and made.computing and made.tok_s and made.prefill_tok_s
         if last is not None and made.chunk == last.chunk:
             assert made.read_per_token <= last.read_per_token
         last = made
@@ -197,7 +200,7 @@ def test_where_no_memory_is_named_a_reserve_is_left(chat: Path) -> None:
         (2 * gib, gib, gib // 2),
         (8 * gib, gib, gib // 2),
     ):
-        given = Machine(total, free, 2, 0, 7, lambda: None, lambda: None)
+        given = Machine(total, free, 2, 0, 7, lambda: None, lambda encodings: None)
         index = open_index(chat)
         made, _ = make_plan(index, model_info(index), Budgets(), None, given)
         assert (made.reserve, made.ram) == (reserve, free - 7 - reserve)
@@ -212,13 +215,6 @@ def test_a_card_that_is_not_there_is_refused(chat: Path) -> None:
     with pytest.raises(BudgetError, match=r"1\.0 GB of a graphics card's memory .* grant none of it"):
         planned(chat, Budgets(vram=10**9))
     assert planned(chat, Budgets(vram=0))[0].vram == 0
-
-
-def test_speed_is_that_of_the_slower_and_a_tenth_of_the_other() -> None:
-    assert predicted(100, 0, 1000.0, None) == 10.0
-    assert predicted(100, 50, 1000.0, 100.0) == pytest.approx(1 / (0.5 + 0.01))
-    assert predicted(1000, 10, 1000.0, 100.0) == pytest.approx(1 / (1 + 0.01))
-    assert predicted(100, 50, 1000.0, None) is None and predicted(100, 0, None, 5.0) is None
 
 
 def test_sizes_are_rounded_up() -> None:
@@ -237,7 +233,7 @@ def test_the_drive_is_measured_only_for_a_model_that_streams(starter: Path, monk
         return DRIVE
 
     monkeypatch.setattr(machine_module, "measure_drive", measured)
-    monkeypatch.setattr("engine.memory.floors.SECONDS", 0.001)
+    monkeypatch.setattr("engine.memory.speeds.SECONDS", 0.001)
     whole = plan(starter, Budgets(threads=2))
     assert asked == [] and whole.disk is None and whole.tok_s and whole.overhead > 20 * MB
     some = plan(starter, Budgets(threads=2, context=64, ram=60 * MB))

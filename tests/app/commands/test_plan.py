@@ -92,7 +92,7 @@ def test_threads_that_the_machine_does_not_run_at_once_are_told_of_and_not_belie
     assert "at once here" not in few
     assert f"threads       {most + 1}, but only {most} run at once here" in many
     assert few.splitlines()[-1] == many.splitlines()[-1]
-    assert set(load(library / "cache" / "measurements.json").memory) <= set(range(1, most + 1))
+    assert set(load(library / "cache" / "measurements.json").speeds) <= set(range(1, most + 1))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no fifos")

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from engine.memory.figures import MOST_BYTES, Dated, Drive, Figures, keep, load, now
+from engine.memory.figures import MOST_BYTES, Dated, Drive, Figures, Speed, Speeds, keep, load, now
 
 DRIVE = Drive(bandwidth=1.5e9, latency=8e-5, threads=8, block_bytes=1 << 18)
-KEPT = Figures({"2049": Dated(DRIVE, 1_700_000_000)}, {2: Dated(1e10, 1_700_000_001)})
+SPEEDS = Speeds({"Q8_0": Speed(passed=1e10, multiply_adds=1e11)}, walk=0.0)
+KEPT = Figures({"2049": Dated(DRIVE, 1_700_000_000)}, {2: Dated(SPEEDS, 1_700_000_001)})
 
 
 def write(file: Path) -> Path:
-    keep(file, lambda figures: (figures.drives.update(KEPT.drives), figures.memory.update(KEPT.memory)))
+    keep(file, lambda figures: (figures.drives.update(KEPT.drives), figures.speeds.update(KEPT.speeds)))
     return file
 
 
@@ -23,17 +24,17 @@ def test_what_was_kept_is_there_again_with_its_time(tmp_path: Path) -> None:
     file = write(tmp_path / "folder" / "figures.json")
     assert load(file) == KEPT
     before = int(time.time())
-    keep(file, lambda figures: figures.memory.update({4: now(2e10)}))
-    assert load(file).drives == KEPT.drives and before <= load(file).memory[4].when <= time.time()
+    keep(file, lambda figures: figures.speeds.update({4: now(SPEEDS)}))
+    assert load(file).drives == KEPT.drives and before <= load(file).speeds[4].when <= time.time()
     assert os.listdir(file.parent) == ["figures.json"]
 
 
 def test_without_a_file_nothing_is_kept() -> None:
-    keep(None, lambda figures: figures.memory.update({4: now(2e10)}))
+    keep(None, lambda figures: figures.speeds.update({4: now(SPEEDS)}))
     assert load(None) == Figures()
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", "null", '{"version": 2}', "[" * 100_000, "9" * 10_000, "\udcff"])
+@pytest.mark.parametrize("damage", ["", "{", "[]", "null", '{"version": 3}', "[" * 100_000, "9" * 10_000, "\udcff"])
 def test_what_is_no_file_of_figures_holds_none(damage: str, tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     file.write_text(damage, "utf-8", "surrogateescape")
@@ -44,9 +45,9 @@ def test_what_is_no_file_of_figures_holds_none(damage: str, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("place", "value"),
     [
-        (("version",), 1),
+        (("version",), 2),
         (("drives",), []),
-        (("memory",), 5),
+        (("speeds",), 5),
         (("drives", "2049"), None),
         (("drives", "2049", "bandwidth"), -1),
         (("drives", "2049", "bandwidth"), 1e15),
@@ -58,8 +59,11 @@ def test_what_is_no_file_of_figures_holds_none(damage: str, tmp_path: Path) -> N
         (("drives", "2049", "threads"), 17),
         (("drives", "2049", "when"), 0),
         (("drives", "2049", "when"), 1 << 41),
-        (("memory", "2", "when"), float("inf")),
-        (("memory", "2", "bandwidth"), "fast"),
+        (("speeds", "2", "when"), float("inf")),
+        (("speeds", "2", "walk"), -1e-6),
+        (("speeds", "2", "encodings"), {}),
+        (("speeds", "2", "encodings", "Q8_0", "passed"), "fast"),
+        (("speeds", "2", "encodings", "Q8_0", "multiply_adds"), 0),
     ],
 )
 def test_figures_that_cannot_be_are_as_if_there_were_none(

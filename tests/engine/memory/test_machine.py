@@ -14,9 +14,10 @@ from engine.cancel import Cancel, Cancelled
 from engine.cgroups import memory_limit, memory_room
 from engine.errors import BudgetError, ModelFileError
 from engine.memory import machine
-from engine.memory.figures import Dated, Drive, keep
+from engine.memory.figures import Dated, Drive, Speed, Speeds, keep
 from engine.memory.machine import Rate, drive_of, fewest_as_good, free_memory, kept_drive, measure_drive, timed
 
+SPEEDS = Speeds({"Q8_0": Speed(1e10, 1e11)}, 1e-6)
 DRIVE = Drive(bandwidth=1.5e9, latency=8e-5, threads=8, block_bytes=1 << 18)
 
 
@@ -187,14 +188,17 @@ def test_figures_that_cannot_be_kept_are_told_all_the_same(model: Path, tmp_path
     assert drive_of(model, tmp_path / "file" / "figures.json") == DRIVE
 
 
-def test_memory_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.memory.floors.SECONDS", 0.001)
+def test_kernels_are_measured_once_for_each_encoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.memory.speeds.SECONDS", 0.001)
     kept = tmp_path / "figures.json"
-    assert machine.kept_memory(2, kept) is None
-    told = machine.memory_of(2, kept)
-    assert told is not None and told > 0
-    assert machine.memory_of(2, kept) == machine.kept_memory(2, kept) == told
-    assert machine.kept_memory(1, kept) is None
+    assert machine.kept_speeds(2, kept) is None
+    told = machine.speeds_of(2, ["Q8_0"], kept)
+    assert told is not None and set(told.encodings) == {"Q8_0"}
+    assert machine.speeds_of(2, ["Q8_0"], kept) == machine.kept_speeds(2, kept) == told
+    more = machine.speeds_of(2, ["Q8_0", "Q4_K"], kept)
+    assert more is not None and set(more.encodings) == {"Q8_0", "Q4_K"} and more == machine.kept_speeds(2, kept)
+    assert machine.speeds_of(2, ["Q4_K"], kept, remeasure=True) != more
+    assert machine.kept_speeds(1, kept) is None
 
 
 def test_the_age_of_the_older_figure_is_told(model: Path, tmp_path: Path) -> None:
@@ -202,7 +206,7 @@ def test_the_age_of_the_older_figure_is_told(model: Path, tmp_path: Path) -> Non
     device = str(model.stat().st_dev)
     assert machine.measured_at(model, 2, kept) is None
     keep(kept, lambda figures: figures.drives.update({device: Dated(DRIVE, 2000)}))
-    keep(kept, lambda figures: figures.memory.update({2: Dated(1e10, 1000), 1: Dated(1e10, 10)}))
+    keep(kept, lambda figures: figures.speeds.update({2: Dated(SPEEDS, 1000), 1: Dated(SPEEDS, 10)}))
     assert (machine.measured_at(model, 2, kept), machine.measured_at(model, 3, kept)) == (1000, 2000)
 
 
