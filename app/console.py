@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING
 
 from app.places import measurements_file
 from engine import Budgets, Finished, Settings, StorageError
+from engine.units import NAMED, elided
 
 if TYPE_CHECKING:
     from engine import Engine
@@ -67,9 +68,10 @@ def columns() -> int:
 
 
 def complain(message: object) -> None:
-    """Say on standard error what is wrong, in one line: what a terminal would obey becomes U+FFFD."""
+    """Say on standard error what is wrong, in one line: what a terminal would obey becomes U+FFFD, and an endless word
+    keeps its ends."""
     line = "".join(char if char.isprintable() else " " if char.isspace() else "\ufffd" for char in str(message))
-    _write_error(f"millstream: {line}\n")
+    _write_error(f"millstream: {' '.join(elided(word, NAMED) for word in line.split(' '))}\n")
 
 
 def note(text: str) -> None:

@@ -11,6 +11,8 @@ from types import ModuleType
 
 import pytest
 
+from engine.planning import SHORTEST
+from engine.types import DEFAULT_CONTEXT
 from tests.app.running import COMMANDS, POSIX, ROOT, WAIT, Program, Terminal, output, refusal
 
 
@@ -77,6 +79,7 @@ MISTAKES = {
     "a context beyond the model's": ("run", "tiny", "-p", "a", "--context", "100000000000"),
     "no chunk": ("fingerprint", "tiny", "-p", "a", "-n", "1", "--chunk", "-1"),
     "a cache that is not known": ("info", "tiny", "--kv", "q3"),
+    "no cache": ("info", "tiny", "--kv", ""),
     "a temperature that is no number": ("run", "tiny", "-p", "a", "--temperature", "nan"),
     "a temperature below zero": ("run", "tiny", "-p", "a", "--temperature", "-1"),
     "no tokens at most": ("run", "tiny", "-p", "a", "--max-tokens", "0"),
@@ -138,9 +141,37 @@ def test_every_command_that_takes_a_model_takes_the_same_options(millstream: Pro
         assert "--io-threads N" in told and "--block-rows N" in told
 
 
-def test_auto_leaves_the_memory_to_the_engine(millstream: Program) -> None:
-    memory = ("--ram", "auto", "--vram", "auto", "--io-threads", "auto", "--block-rows", "auto")
-    assert output(millstream("info", "tiny", "--json", *memory)) == output(millstream("info", "tiny", "--json"))
+def test_auto_leaves_the_choice_to_the_engine(millstream: Program) -> None:
+    named = ("ram", "vram", "io-threads", "block-rows", "threads", "context", "chunk", "max-patches")
+    for auto in ("auto", "AUTO", " Auto"):
+        chosen = [word for option in named for word in (f"--{option}", auto)]
+        assert output(millstream("info", "tiny", "--json", *chosen)) == output(millstream("info", "tiny", "--json"))
+
+
+def test_what_was_mistyped_at_length_is_told_by_its_ends(millstream: Program) -> None:
+    endless = "a" + "x" * 5000 + "z"
+    for arguments in (
+        ("info", endless),
+        ("info", "tiny", "--kv", endless),
+        ("info", "tiny", "--threads", endless),
+        ("info", "tiny", f"--{endless}"),
+        ("run", "tiny", "-p", "a", "--image", endless),
+        ("run", "tiny", "-p", "a", "--tools", endless),
+        ("run", "tiny", "-p", "a", "--reasoning", endless),
+        ("info", "tiny", "--mmproj", endless),
+        (endless,),
+    ):
+        said = refusal(millstream(*arguments))
+        assert len(said) < 600 and "xxx…xxx" in said and "xxxz" in said
+
+
+def test_an_option_that_is_empty_is_told_as_that(millstream: Program) -> None:
+    assert "not “”" in refusal(millstream("info", "tiny", "--kv", ""))
+
+
+def test_the_help_says_how_far_the_context_may_shrink(millstream: Program) -> None:
+    told = " ".join(output(millstream("run", "--help")).split())
+    assert f"up to {DEFAULT_CONTEXT}, and where memory is short fewer, down to {SHORTEST})" in told
 
 
 def test_commands_import_no_qt_and_no_torch(library: Path) -> None:
