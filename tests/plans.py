@@ -32,6 +32,8 @@ RESIDENT = Plan(
     disk=1_100_000_000.0,
     memory=17_300_000_000.0,
     tok_s=104.3,
+    granted=None,
+    wanted=8192,
 )
 """A small model in a large machine."""
 
@@ -67,5 +69,7 @@ STREAMED = Plan(
     disk=1_100_000_000.0,
     memory=17_300_000_000.0,
     tok_s=2.63,
+    granted=4_000_000_000,
+    wanted=16_384,
 )
 """A mixture of experts that is larger than the machine."""
