@@ -12,6 +12,7 @@ from app import options, placement
 from app.console import Progress, columns, find_model, write
 from app.places import measurements_file
 from engine import Plan, human_bytes
+from engine.units import plural
 
 NAME = "plan"
 SUMMARY = "tell where a model's weights will be, and how fast it will run"
@@ -49,7 +50,8 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write(json.dumps(dataclasses.asdict(made), ensure_ascii=False) + "\n")
         return 0
-    blocks = (_placed(made), _memory(made), _wrapped(_rest(made)), [textwrap.fill(placement.sentence(made), columns())])
+    told = [textwrap.fill(each, columns()) for each in placement.sentences(made)]
+    blocks = (_placed(made), _memory(made), _wrapped(_rest(made)), told)
     write("\n".join("".join(f"{text}\n" for text in block) for block in blocks))
     return 0
 
@@ -69,17 +71,17 @@ def _memory(plan: Plan) -> Iterator[str]:
 
 def _rest(plan: Plan) -> dict[str, str]:
     rows = {
-        "a token": f"passes over {human_bytes(plan.passed_per_token)} of weights, "
-        f"reads {human_bytes(plan.read_per_token)} from disk"
+        "a token": placement.a_token(plan.passed_per_token, plan.read_per_token),
     }
     if plan.streams:
         block = f"blocks of {human_bytes(plan.block_bytes)}"
         if plan.block_rows is not None:
-            block += f", at most {plan.block_rows:,} rows,"
-        rows["reads"] = f"{block} by {plan.io_threads} {'thread' if plan.io_threads == 1 else 'threads'}"
+            block += f", at most {plan.block_rows:,} {plural(plan.block_rows, 'row')},"
+        rows["reads"] = f"{block} by {plan.io_threads} {plural(plan.io_threads, 'thread')}"
     rows["disk"] = _rate(plan.disk)
     rows["memory"] = _rate(plan.memory)
-    rows["context"] = f"{plan.context:,} tokens, cached in {plan.kv_kind}; a prompt is read by {plan.chunk:,}"
+    tokens = f"{plan.context:,} {plural(plan.context, 'token')}"
+    rows["context"] = f"{tokens}, cached in {plan.kv_kind}; a prompt is read by {plan.chunk:,}"
     return rows
 
 

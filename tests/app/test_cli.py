@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError
@@ -13,6 +14,7 @@ import pytest
 
 from engine.planning import SHORTEST
 from engine.types import DEFAULT_CONTEXT
+from engine.units import parse_bytes
 from tests.app.running import COMMANDS, POSIX, ROOT, WAIT, Program, Terminal, output, refusal
 
 
@@ -58,11 +60,44 @@ def test_a_reply_that_was_cut_off_is_marked_for_a_person(library: Path) -> None:
     with Terminal(library, "run", "tiny", "-p", "Hello", "--max-tokens", "1") as terminal:
         terminal.until("[stopped at 1 token]")
     with Terminal(library, "run", "tiny", "-p", "Hello", "--context", "40", "--temperature", "0") as terminal:
-        terminal.until("[the context is full]")
+        terminal.until("[cut off: the context of 40 tokens is full; --context takes up to 256]")
     with Terminal(library, "chat", "tiny", "--context", "40", "--temperature", "0") as terminal:
         terminal.until("> ")
         terminal.type("Hello\r")
-        terminal.until("[the context is full: /new begins again]")
+        terminal.until("[cut off: the context of 40 tokens is full; /new begins again]")
+
+
+def test_a_reply_that_the_context_cut_off_is_marked_for_a_pipe_too(millstream: Program) -> None:
+    for prompt, context, way_out in (("Hello", "40", "; --context takes up to 256"), ("x" * 200, "256", "")):
+        done = millstream("run", "tiny", "-p", prompt, "--temperature", "0", "--context", context)
+        assert done.returncode == 0 and done.stdout
+        assert done.stderr == f"[cut off: the context of {context} tokens is full{way_out}]\n"
+
+
+@pytest.mark.parametrize("command", [("run", "-p", "a", "--max-tokens", "1"), ("fingerprint", "-p", "a", "-n", "1")])
+def test_more_memory_than_is_free_is_said_where_the_model_is_opened(
+    millstream: Program, command: tuple[str, ...]
+) -> None:
+    name, *rest = command
+    done = millstream(name, "tiny", *rest, "--ram", "1000TB")
+    said = re.fullmatch(r"millstream: 1\.0 PB were granted, (.*) are free: the plan uses that\.\n", done.stderr)
+    assert done.returncode == 0 and said and parse_bytes(said[1]) < 10**15
+    assert output(millstream(name, "tiny", *rest, "--ram", "100MB"))
+
+
+@POSIX
+@pytest.mark.parametrize("command", [("run", "-p", "Hello", "--max-tokens", "1"), ("chat",)])
+def test_a_shorter_context_is_said_to_a_person_once(library: Path, starter: Path, command: tuple[str, ...]) -> None:
+    name, *rest = command
+    less = "Memory is short: the context is 1,024 tokens instead of 8,192."
+    with Terminal(library, name, str(starter), *rest, "--ram", "60MB") as terminal:
+        terminal.until(less)
+        terminal.until("> " if name == "chat" else "[stopped at 1 token]")
+        assert terminal.shown.count(less) == 1
+
+
+def test_a_shorter_context_is_not_said_to_a_pipe(starter: Path, millstream: Program) -> None:
+    output(millstream("run", str(starter), "-p", "Hello", "--max-tokens", "1", "--ram", "60MB"))
 
 
 MISTAKES = {
