@@ -65,7 +65,7 @@ def execute(arguments: argparse.Namespace) -> int:
             del result["reasoning"]
         write(json.dumps(result, ensure_ascii=False) + "\n")
     else:
-        note_cut(finished, context, f"; --context takes up to {largest:,}" if largest > context else "")
+        note_cut(finished, context, f"; --context takes up to {largest}" if largest > context else "")
     note_reasoning(settings, reply.reasoning)
     return 0
 

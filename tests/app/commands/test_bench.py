@@ -72,10 +72,9 @@ def test_what_a_token_reads_is_told_as_plan_tells_it(millstream: Program, mill: 
     budgets = ("--ram", "6MB", "--context", "64", "--threads", "1")
     measured = output(millstream("bench", str(mill), *SHORT, *budgets))
     planned = output(millstream("plan", str(mill), *budgets))
+    form = r" a token passes over [\d.]+ MB of weights, reads [\d.]+ MB from disk "
     for told in (measured, planned):
-        assert re.search(
-            r" a token passes over [\d.]+ MB of weights, reads [\d.]+ MB from disk ", " ".join(told.split())
-        )
+        assert re.search(form, " ".join(told.split()))
     assert re.search(r"^waiting +\d+ % of a step for the disk$", measured, re.MULTILINE)
 
 
