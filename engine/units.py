@@ -20,8 +20,9 @@ _SIZE: Final = re.compile(r"(\d{1,20}(?:\.\d{0,20})?|\.\d{1,20})\s*([a-z]*)", re
 LARGEST: Final = (1 << 63) - 1
 """As many bytes as a file or an address may count."""
 QUOTED: Final = 40
+"""Characters of a value that an error repeats."""
 NAMED: Final = 200
-"""Characters of a value, and of a path or a name, that an error repeats."""
+"""The same of a path or a name."""
 
 
 def human_bytes(nbytes: int) -> str:

@@ -67,11 +67,12 @@ class Library:
             raise ModelFileError(
                 f"The starter model is not in the library yet ({self.root}); `python -m registry.starter` fetches it."
             )
-        meant = Path(name_or_path), self.root / name_or_path, self.root / f"{name_or_path}{SUFFIX}"
-        for path in meant if name_or_path else ():
+        names = (name_or_path, self.root / name_or_path, self.root / f"{name_or_path}{SUFFIX}") if name_or_path else ()
+        meant = [Path(name) for name in names]
+        for path in meant:
             if there := _existing(path):
                 return there
-        for path in meant if name_or_path else ():
+        for path in meant:
             if broken := _broken_link(path):
                 raise ModelFileError(f"“{elided(str(path), NAMED)}” {broken}.")
         known = ", ".join([STARTER.name, *(model.name for model in self.list())])
