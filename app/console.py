@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from app.placement import context_less, granted_less
 from app.places import measurements_file
 from engine import Budgets, Finished, Settings, StorageError
+from engine.units import NAMED, elided, plural
 
 if TYPE_CHECKING:
     from engine import Engine
@@ -67,9 +69,10 @@ def columns() -> int:
 
 
 def complain(message: object) -> None:
-    """Say on standard error what is wrong, in one line: what a terminal would obey becomes U+FFFD."""
+    """Say on standard error what is wrong, in one line: what a terminal would obey becomes U+FFFD, and an endless word
+    keeps its ends."""
     line = "".join(char if char.isprintable() else " " if char.isspace() else "\ufffd" for char in str(message))
-    _write_error(f"millstream: {line}\n")
+    _write_error(f"millstream: {' '.join(elided(word, NAMED) for word in line.split(' '))}\n")
 
 
 def note(text: str) -> None:
@@ -78,17 +81,19 @@ def note(text: str) -> None:
         _tell(text)
 
 
-def note_cut(finished: Finished, way_out: str = "") -> None:
-    """Mark a reply that did not come to its own end, on a line after it. `way_out` is named where the context is full.
+def note_cut(finished: Finished, context: int, way_out: str = "") -> None:
+    """Mark a reply that did not come to its own end, on a line after it. `way_out` is named where the context, so
+    many tokens, is full.
 
-    A person who stopped the reply knows. That an answer is missing is said to a pipe too.
+    A person who stopped the reply knows, and so does who bounded it. That the context cut the reply off, or that an
+    answer is missing, is said to a pipe too.
     """
     tell, inside = (_tell, " inside its reasoning") if finished.in_reasoning else (note, "")
     if finished.reason == "length":
         tokens = finished.usage.completion_tokens
-        tell(f"[stopped{inside} at {tokens} {'token' if tokens == 1 else 'tokens'}]")
+        tell(f"[stopped{inside} at {tokens} {plural(tokens, 'token')}]")
     elif finished.reason == "context":
-        tell(f"[the context is full{inside}{way_out}]")
+        _tell(f"[cut off{inside}: the context of {context:,} {plural(context, 'token')} is full{way_out}]")
     elif finished.reason == "stop" and finished.in_reasoning:
         tell("[ended inside its reasoning, without an answer]")
 
@@ -189,7 +194,8 @@ def find_model(name: str) -> Path:
 def open_engine(model: str, budgets: Budgets, mmproj: str | None = None) -> Engine:
     """Find and load MODEL, which sees with `mmproj` or with the tower beside it.
 
-    Raises MillstreamError of whichever kind fits.
+    What memory there is less of than was named is said to a pipe too; of the context, which nobody named, a person at
+    a terminal is told. Raises MillstreamError of whichever kind fits.
     """
     from engine import Engine
 
@@ -197,7 +203,7 @@ def open_engine(model: str, budgets: Budgets, mmproj: str | None = None) -> Engi
     line = Progress()
     line.show("Opening the model", 0, 0)
     try:
-        return Engine.load(
+        engine = Engine.load(
             path,
             budgets,
             mmproj=mmproj,
@@ -206,3 +212,8 @@ def open_engine(model: str, budgets: Budgets, mmproj: str | None = None) -> Engi
         )
     finally:
         line.clear()
+    if less := granted_less(engine.plan):
+        complain(less)
+    if less := context_less(engine.plan):
+        note(less)
+    return engine

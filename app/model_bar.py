@@ -17,6 +17,7 @@ from app.placement import speed as predicted
 from app.placement_view import PlacementView
 from app.requests import Loaded
 from app.throttle import Every, Rate
+from app.translated import translated
 from engine.types import Plan
 from engine.units import human_bytes
 
@@ -113,7 +114,7 @@ class ModelBar(QFrame):
         tight = loaded.free_bytes < TIGHT * loaded.machine_bytes
         self._set_fit(self._how_it_runs(loaded.plan, tight))
         set_property(self.fit_button, "tone", "warn" if tight else "")
-        self.fit_button.setToolTip(sentence(loaded.plan))
+        self.fit_button.setToolTip(sentence(loaded.plan, translated))
         self.placement.set_plan(loaded.plan)
         self.placement_action.setEnabled(True)
         self._show_memory()
@@ -162,7 +163,7 @@ class ModelBar(QFrame):
             return (f"{disk}, {least}", least) if plan.streams else (least,)
         if not plan.streams:
             return (self.tr("in memory"),)
-        return (*([f"{disk}, {predicted(plan.tok_s)}"] if plan.tok_s else []), disk, self.tr("from disk"))
+        return (*([f"{disk}, {predicted(plan.tok_s, translated)}"] if plan.tok_s else []), disk, self.tr("from disk"))
 
     def _set_fit(self, forms: tuple[str, ...]) -> None:
         self._fits = forms

@@ -10,7 +10,7 @@ from pathlib import Path
 from engine import Budgets, Image, Message, Settings, SettingsError
 from engine.checks import check_budgets, check_settings
 from engine.types import EFFORTS
-from engine.units import parse_bytes
+from engine.units import elided, parse_bytes
 
 AUTO = "auto"
 """The value of an option that leaves the choice to the engine."""
@@ -32,35 +32,41 @@ def model(*, default: str | None = None, sweep: bool = False) -> argparse.Argume
     )
     group = parser.add_argument_group("how the model is run")
     group.add_argument(
-        "--threads", type=int, metavar="N", help="threads that compute (default: one for each performance core)"
+        "--threads",
+        type=_auto(_whole),
+        metavar="N",
+        help="threads that compute (default: one for each performance core)",
     )
     group.add_argument(
         "--context",
-        type=int,
+        type=_auto(_whole),
         metavar="N",
-        help="tokens that prompt and reply may fill together (default: as many as the model allows, up to 8192)",
+        help="tokens that prompt and reply may fill together (default: as many as the model allows, up to 8192, and "
+        "where memory is short fewer, down to 1024)",
     )
     group.add_argument("--kv", default=Budgets.kv, metavar="FORM", help="key-value cache: f16 (default), f32 or q8_0")
-    group.add_argument("--chunk", type=int, default=Budgets.chunk, metavar="N", help="prompt tokens per pass (512)")
+    group.add_argument("--chunk", type=_auto(_whole), metavar="N", help=f"prompt tokens per pass ({Budgets.chunk})")
     group.add_argument(
         "--mmproj", type=_text, metavar="FILE", help="the model's vision tower (default: the one that lies beside it)"
     )
     group.add_argument(
         "--max-patches",
-        type=int,
+        type=_auto(_whole),
         metavar="N",
         help="look at a picture in at most so many patches, which bounds time and memory (default: 4096 where the size "
         "follows the picture's own, as in Qwen's models, else what the model was made for)",
     )
     group = parser.add_argument_group(
-        "memory", "What does not fit streams from disk. SIZE is as in 512MB, 1.5GB or 2GiB; auto is the default."
+        "memory",
+        "What does not fit streams from disk. SIZE is as in 512MB, 1.5GB or 2GiB; M, G and T stand for MB, GB and TB. "
+        "auto is the default.",
     )
     if sweep:
         parser.set_defaults(ram=None)
         group.add_argument(
             "--ram",
             dest="rams",
-            type=_several(_size),
+            type=_several(size),
             metavar="SIZE,…",
             help="memory for the model, its cache and its buffers (default: what is free, but for a reserve); several "
             "sizes are measured in turn",
@@ -68,12 +74,12 @@ def model(*, default: str | None = None, sweep: bool = False) -> argparse.Argume
     else:
         group.add_argument(
             "--ram",
-            type=_auto(_size),
+            type=_auto(size),
             metavar="SIZE",
             help="memory for the model, its cache and its buffers (default: what is free, but for a reserve)",
         )
     group.add_argument(
-        "--vram", type=_auto(_size), metavar="SIZE", help="the same of a graphics card (default: what is free there)"
+        "--vram", type=_auto(size), metavar="SIZE", help="the same of a graphics card (default: what is free there)"
     )
     group.add_argument(
         "--io-threads",
@@ -105,10 +111,10 @@ def sampling() -> argparse.ArgumentParser:
     group = parser.add_argument_group("how the reply is made")
     group.add_argument("--system", type=_text, metavar="TEXT", help="instructions before the conversation")
     group.add_argument(
-        "--max-tokens", type=int, metavar="N", help="most tokens of a reply (default: until the context is full)"
+        "--max-tokens", type=_whole, metavar="N", help="most tokens of a reply (default: until the context is full)"
     )
     group.add_argument(
-        "--seed", type=int, metavar="N", help="the same seed gives the same reply (default: a fresh one each time)"
+        "--seed", type=_whole, metavar="N", help="the same seed gives the same reply (default: a fresh one each time)"
     )
     group.add_argument(
         "--temperature",
@@ -118,7 +124,7 @@ def sampling() -> argparse.ArgumentParser:
         help=f"0 always takes the likeliest token ({Settings.temperature})",
     )
     for name, kind, default, meaning in (
-        ("--top-k", int, Settings.top_k, "only the K likeliest tokens, 0 is off"),
+        ("--top-k", _whole, Settings.top_k, "only the K likeliest tokens, 0 is off"),
         ("--top-p", float, Settings.top_p, "only the likeliest tokens that make up P, 1 is off"),
         ("--min-p", float, Settings.min_p, "only tokens P times as likely as the likeliest, 0 is off"),
         ("--repetition-penalty", float, Settings.repetition_penalty, "above 1, used tokens become less likely"),
@@ -149,7 +155,7 @@ def budgets(arguments: argparse.Namespace) -> Budgets:
         threads=arguments.threads,
         context=arguments.context,
         kv=arguments.kv,
-        chunk=arguments.chunk,
+        chunk=Budgets.chunk if arguments.chunk is None else arguments.chunk,
         max_patches=arguments.max_patches,
         ram=arguments.ram,
         vram=arguments.vram,
@@ -223,7 +229,8 @@ def _text(argument: str) -> str:
     return argument
 
 
-def _size(argument: str) -> int:
+def size(argument: str) -> int:
+    """Bytes, as the type of an option."""
     try:
         return parse_bytes(argument)
     except SettingsError as error:
@@ -234,12 +241,12 @@ def _whole(argument: str) -> int:
     try:
         return int(argument)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{argument[:40]!r} is not a whole number") from error
+        raise argparse.ArgumentTypeError(f"{elided(argument)!r} is not a whole number") from error
 
 
 def _auto(kind: Callable[[str], int]) -> Callable[[str], int | None]:
-    """The same, or `None` for "auto"."""
-    return lambda argument: None if argument.strip() == AUTO else kind(argument)
+    """The same, or `None` for "auto" in any letters."""
+    return lambda argument: None if argument.strip().lower() == AUTO else kind(argument)
 
 
 def _several(kind: Callable[[str], int]) -> Callable[[str], list[int | None]]:

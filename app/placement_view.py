@@ -17,7 +17,8 @@ from PySide6.QtWidgets import (
 )
 
 from app.look import label
-from app.placement import beside, parts, sentence, table
+from app.placement import beside, parts, sentences, table
+from app.translated import translated
 from engine.types import Plan
 from engine.units import human_bytes
 
@@ -53,16 +54,17 @@ class PlacementView(QFrame):
             lines.addWidget(part)
 
     def set_plan(self, plan: Plan) -> None:
-        told = sentence(plan)
+        told = " ".join(sentences(plan, translated))
         self.sentence.setText(told)
         self.sentence.setAccessibleName(told)
         self.setAccessibleDescription(told)
-        placed = table(plan)
-        self.weights.set_rows(placed.tiers, placed.cells, emphasised=len(placed.cells) - 1)
+        placed = table(plan, translated)
+        tiers = [translated(tier) for tier in placed.tiers]
+        self.weights.set_rows(tiers, placed.cells, emphasised=len(placed.cells) - 1)
         granted = (self.tr("memory granted"), plan.ram)
         for figures, sizes, emphasised in (
-            (self.memory, (granted, *parts(plan)), 0),
-            (self.beside, beside(plan), None),
+            (self.memory, (granted, *parts(plan, translated)), 0),
+            (self.beside, beside(plan, translated), None),
         ):
             figures.set_rows(("",), [(what, human_bytes(nbytes)) for what, nbytes in sizes], emphasised)
         width = max(WIDTH, *(figures.needed for figures in self._tables))

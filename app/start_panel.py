@@ -10,6 +10,7 @@ from app.icons import Picture
 from app.look import centred, label, set_property
 from app.placement import sentence
 from app.requests import Fetching, Loading
+from app.translated import translated
 
 WIDTH = 520
 
@@ -95,7 +96,7 @@ class StartPanel(QScrollArea):
         meanwhile = self.tr("You can write your message meanwhile.")
         self._set(
             self.tr("Loading the model"),
-            f"{sentence(progress.plan)}\n{meanwhile}" if progress.plan else meanwhile,
+            f"{sentence(progress.plan, translated)}\n{meanwhile}" if progress.plan else meanwhile,
             progress=progress,
         )
 

@@ -26,6 +26,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from app import options
 from bench.cached_pages import CachedPages, forget
 from engine import Budgets, Engine, Measurement
 
@@ -176,7 +177,7 @@ def report(made: Sequence[Round], stall_share: float | None) -> dict[str, float 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
-    parser.add_argument("--ram", type=size, required=True, help="as in 256MB or 1.5GB")
+    parser.add_argument("--ram", type=options.size, required=True, metavar="SIZE", help="as in 256MB or 1.5GB")
     parser.add_argument("--context", type=int, default=512)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--tokens", type=int, default=8)
@@ -216,12 +217,6 @@ def main() -> None:
         if arguments.resident:
             told["resident_step_s"] = round(resident_step(path, budgets, arguments.tokens), 4)
         print(json.dumps({"io_threads": threads, "block_rows": block_rows, **told}), flush=True)
-
-
-def size(text: str) -> int:
-    units = {"GB": 10**9, "MB": MB, "KB": 1000, "GiB": 1 << 30, "MiB": 1 << 20}
-    unit = next((unit for unit in units if text.endswith(unit)), "")
-    return round(float(text.removesuffix(unit)) * units.get(unit, 1))
 
 
 def several(text: str) -> list[int | None]:

@@ -6,6 +6,7 @@ import math
 
 from engine.errors import SettingsError
 from engine.types import CACHE_KINDS, EFFORTS, Budgets, Settings
+from engine.units import elided
 
 MAX_THREADS = 256
 MAX_IO_THREADS = 64
@@ -28,7 +29,9 @@ def check_settings(settings: Settings) -> None:
     if any(not stop for stop in settings.stop):
         raise SettingsError("A stop string must not be empty: it would end every reply at once.")
     if settings.effort is not None and settings.effort not in EFFORTS:
-        raise SettingsError(f"effort must be {', '.join(EFFORTS[:-1])} or {EFFORTS[-1]}, not {settings.effort}.")
+        raise SettingsError(
+            f"effort must be {', '.join(EFFORTS[:-1])} or {EFFORTS[-1]}, not “{elided(settings.effort)}”."
+        )
 
 
 def check_budgets(budgets: Budgets) -> None:
@@ -49,7 +52,9 @@ def check_budgets(budgets: Budgets) -> None:
     if budgets.block_rows is not None:
         check_count("block_rows", budgets.block_rows)
     if budgets.kv not in CACHE_KINDS:
-        raise SettingsError(f"kv must be {', '.join(CACHE_KINDS[:-1])} or {CACHE_KINDS[-1]}, not {budgets.kv}.")
+        raise SettingsError(
+            f"kv must be {', '.join(CACHE_KINDS[:-1])} or {CACHE_KINDS[-1]}, not “{elided(budgets.kv)}”."
+        )
 
 
 def check_count(name: str, value: int) -> None:

@@ -8,6 +8,7 @@ from engine.errors import ContextError, SettingsError
 from engine.text import Tokenizer
 from engine.text.bound import LengthBound
 from engine.types import ModelInfo
+from engine.units import plural
 
 SHORTEN = "shorten the text"
 BEGIN_OR_SHORTEN = "begin a new conversation or shorten the text"
@@ -19,6 +20,7 @@ class ContextLimit:
 
     def __init__(self, positions: int, info: ModelInfo, tokenizer: Tokenizer) -> None:
         self._positions = positions
+        self._tokens = f"{positions} {plural(positions, 'token')}"
         self._info = info
         self._tokenizer = tokenizer
 
@@ -28,12 +30,12 @@ class ContextLimit:
             raise SettingsError("The prompt is empty: there is nothing to go on from.")
         if prompt + steps > self._positions:
             after = f" and {steps} more" if steps else ""
-            raise self._too_long(f"{prompt} tokens{after}", way_out)
+            raise self._too_long(f"{prompt} {plural(prompt, 'token')}{after}", way_out)
 
     def check_least(self, prompt: int, way_out: str) -> None:
         """Refuse a prompt that is known to have so many tokens, before the rest is looked at."""
         if prompt > self._positions:
-            raise self._too_long(f"at least {prompt} tokens", way_out)
+            raise self._too_long(f"at least {prompt} {plural(prompt, 'token')}", way_out)
 
     def check_text(self, text: str, way_out: str) -> None:
         """Refuse at once what is too long however it is encoded."""
@@ -45,12 +47,11 @@ class ContextLimit:
         largest = self._info.context_length
         if largest and self._positions >= largest:
             return ContextError(
-                f"The prompt has {prompt}, but the context holds {self._positions} tokens, this model's largest: "
-                f"{way_out}."
+                f"The prompt has {prompt}, but the context holds {self._tokens}, this model's largest: {way_out}."
             )
         allows = f" ({self._info.name} allows {largest})" if largest else ""
         return ContextError(
-            f"The prompt has {prompt}, but the context holds {self._positions} tokens: {way_out}, or load the "
+            f"The prompt has {prompt}, but the context holds {self._tokens}: {way_out}, or load the "
             f"model with a larger context{allows}."
         )
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from engine.address_space import binds, raise_it
 from engine.cancel import Cancel
 from engine.checks import check_budgets
 from engine.cores import default_threads, processors
@@ -20,8 +19,6 @@ from engine.errors import BudgetError, naming
 from engine.formats import open_index
 from engine.formats.index import TensorIndex
 from engine.info import model_info, positions
-from engine.kernels.kv import holds
-from engine.kernels.ops import CacheSpec
 from engine.memory.figures import Drive, Speeds
 from engine.memory.forecast import Flow, forecast, weighty
 from engine.memory.machine import (
@@ -38,6 +35,7 @@ from engine.memory.machine import (
 from engine.memory.needs import Needs
 from engine.memory.planner import KINDS, Costs, Item, Placement, Tiers, place, placement_of, read_per_token
 from engine.memory.raw_file import PAGE
+from engine.shortage import too_little
 from engine.types import Budgets, ModelInfo, Placed, Plan, Tier
 from engine.units import human_bytes
 from engine.vision.eyes import Eyes, find_eyes
@@ -167,23 +165,25 @@ def make_plan(
             "engine can use: grant none of it."
         )
     # No chunk is longer than what it is part of.
-    budgets = replace(budgets, chunk=min(budgets.chunk, positions(budgets, info)))
+    wanted = positions(budgets, info)
+    budgets = replace(budgets, chunk=min(budgets.chunk, wanted))
     ram = max(machine.free - machine.pending, 0)
     ram = max(ram - machine.reserve, 0) if budgets.ram is None else min(budgets.ram, ram)
     needs = Needs(index, budgets, eyes, machine.threads)
     context = _context(needs, info, budgets, machine, ram)
     whole = next((chunk for chunk in needs.chunks if needs.resident(context, chunk) <= ram), 0)
     if whole >= min(SMALLEST_CHUNK, budgets.chunk) or needs.streamed(context, 1) > ram:
-        return _told(needs, budgets, machine, ram, _Choice(context, whole, resident=True))
+        return _told(needs, budgets, machine, ram, _Choice(wanted, context, whole, resident=True))
     enough = [chunk for chunk in needs.chunks if needs.streamed(context, chunk) <= ram]
     modest = (
         chunk for chunk in enough if chunk <= SMALLEST_CHUNK or needs.activations(context, chunk, False) <= ram // SHARE
     )
-    return _told(needs, budgets, machine, ram, _Choice(context, next(modest), resident=False))
+    return _told(needs, budgets, machine, ram, _Choice(wanted, context, next(modest), resident=False))
 
 
 @dataclass(frozen=True)
 class _Choice:
+    wanted: int
     context: int
     chunk: int
     resident: bool
@@ -194,7 +194,7 @@ def _context(needs: Needs, info: ModelInfo, budgets: Budgets, machine: Machine, 
     asked = positions(budgets, info)
     if budgets.context is not None:
         if needs.least(asked) > ram:
-            raise _too_little(needs, info, budgets, machine, ram, asked)
+            raise too_little(needs, info.name, asked, ram, machine.reserve)
         return asked
     contexts = [asked]
     while contexts[-1] > SHORTEST:
@@ -203,7 +203,7 @@ def _context(needs: Needs, info: ModelInfo, budgets: Budgets, machine: Machine, 
         last = context == contexts[-1]
         if needs.least(context) <= ram and (last or needs.kv(context) <= ram // 2):
             return context
-    raise _too_little(needs, info, budgets, machine, ram, contexts[-1])
+    raise too_little(needs, info.name, contexts[-1], ram, machine.reserve)
 
 
 def _told(needs: Needs, budgets: Budgets, machine: Machine, ram: int, choice: _Choice) -> tuple[Plan, Placement]:
@@ -265,6 +265,8 @@ def _told(needs: Needs, budgets: Budgets, machine: Machine, ram: int, choice: _C
         tok_s=told.tok_s if told else None,
         prefill_tok_s=told.prefill_tok_s if told else None,
         measured=machine.measured(),
+        granted=budgets.ram,
+        wanted=choice.wanted,
     )
     return made, placement
 
@@ -277,63 +279,3 @@ def _placed(items: list[Item], tiers: Tiers) -> tuple[Placed, ...]:
         sums[item.kind, "disk"] += tiers.on_disk(item)
     order: tuple[Tier, ...] = ("VRAM", "RAM", "disk")
     return tuple(Placed(kind, tier, sums[kind, tier]) for tier in order for kind in KINDS if sums[kind, tier])
-
-
-def _too_little(
-    needs: Needs, info: ModelInfo, budgets: Budgets, machine: Machine, ram: int, context: int
-) -> BudgetError:
-    least, ways = needs.least(context), []
-    if budgets.context is not None:
-        cache = human_bytes(needs.kv(context) + needs.tables(context))
-        what = f"With a context of {context} tokens, which take {cache}, {info.name}"
-        fits = _longest(needs, context, ram, budgets.kv)
-        packed = budgets.kv != "q8_0" and all(
-            holds(spec, "q8_0") for spec in needs.model.caches if isinstance(spec, CacheSpec)
-        )
-        longer = _longest(needs, context, ram, "q8_0") if packed else None
-        if fits is not None:
-            ways.append(f"ask for a context of at most {fits} tokens")
-        if longer is not None and longer >= context:
-            ways.append("choose the q8_0 cache")
-        elif longer is not None and longer > (fits or 0):
-            ways.append(f"choose the q8_0 cache and at most {longer} tokens")
-    else:
-        what = info.name
-    if needs.eyes is not None and least - needs.vision <= ram:
-        tower = needs.eyes.index.paths[0].name
-        ways.append(f"move its vision tower {tower}, which takes {human_bytes(needs.vision)}, elsewhere")
-    if budgets.ram is None or budgets.ram > ram:
-        close = raise_it().removesuffix(", or ") if binds() else "close other programs"
-        ways.append(close if budgets.context is not None else f"{close} or choose a smaller model")
-        given = "can be had" if budgets.ram is not None else f"is free beside {human_bytes(machine.reserve)} for others"
-    else:
-        ways.append("grant more memory")
-        given = "is granted"
-    return BudgetError(
-        f"{what} needs at least {at_least(least)} of memory, but {human_bytes(ram)} {given}: {', or '.join(ways)}."
-    )
-
-
-def _longest(needs: Needs, context: int, ram: int, kind: str) -> int | None:
-    """The most positions up to `context`, by whole chunks of a cache of this kind, that fit; `None` where none do."""
-
-    def enough(positions: int) -> bool:
-        return needs.least(positions) - needs.kv(positions) + needs.kv_as(positions, kind) <= ram
-
-    if enough(context):
-        return context
-    low, high = 0, context // 64
-    while low < high:
-        middle = (low + high + 1) // 2
-        if enough(middle * 64):
-            low = middle
-        else:
-            high = middle - 1
-    return low * 64 or None
-
-
-def at_least(nbytes: int) -> str:
-    """As `human_bytes`, but rounded up, so that so much is enough."""
-    digits = len(str(nbytes))
-    step = 10 ** max(3 * ((digits - 1) // 3) - 1, 0)
-    return human_bytes(-(-nbytes // step) * step)

@@ -101,7 +101,9 @@ class Plan:
     Of the `ram` granted, `weights` stay, `experts` is room for experts that were used lately, `arena` for blocks on
     their way from disk, and the rest is for `kv`, `activations`, `tables` of rotary positions and `vision`; it is at
     least the sum of these. Beside it the process takes `overhead` for the interpreter, its libraries and the tokenizer.
-    Where `ram` was not named, it is what was free but for `reserve`, which is left to other programs.
+    Where `ram` was not named, it is what was free but for `reserve`, which is left to other programs. Where it was,
+    `granted` is what was named, of which `ram` is as much as is free. `context` is less than `wanted` where nobody
+    asked for it and memory is short.
 
     A step of decoding passes over `passed_per_token` of weights and reads `read_per_token` of them from disk. `disk` is
     bytes a second, `computing` those of this model's weights that the kernels pass over in a second where none come
@@ -133,7 +135,9 @@ class Plan:
     computing: float | None
     tok_s: float | None
     prefill_tok_s: float | None
-    measured: int | None = None
+    measured: int | None
+    granted: int | None
+    wanted: int
 
     @property
     def streams(self) -> bool:

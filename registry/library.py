@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +11,12 @@ from platformdirs import user_data_path
 
 from engine.errors import MillstreamError, ModelFileError
 from engine.formats import open_index
+from engine.units import NAMED, elided
 from registry.packaged import STARTER
 
 SUFFIX = ".gguf"
+LOOP_ON_WINDOWS = 1921
+"""ERROR_CANT_RESOLVE_FILENAME."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +67,18 @@ class Library:
             raise ModelFileError(
                 f"The starter model is not in the library yet ({self.root}); `python -m registry.starter` fetches it."
             )
-        for path in (Path(name_or_path), self.root / name_or_path, self.root / f"{name_or_path}{SUFFIX}"):
-            if name_or_path and (there := _existing(path)):
+        names = (name_or_path, self.root / name_or_path, self.root / f"{name_or_path}{SUFFIX}") if name_or_path else ()
+        meant = [Path(name) for name in names]
+        for path in meant:
+            if there := _existing(path):
                 return there
+        for path in meant:
+            if broken := _broken_link(path):
+                raise ModelFileError(f"“{elided(str(path), NAMED)}” {broken}.")
         known = ", ".join([STARTER.name, *(model.name for model in self.list())])
         raise ModelFileError(
-            f"There is no model “{name_or_path}”: it is neither a file nor a name in the library ({self.root}). "
+            f"There is no model “{elided(name_or_path, NAMED)}”: it is neither a file nor a name in the library "
+            f"({self.root}). "
             f"Known names: {known}."
         )
 
@@ -80,6 +90,21 @@ def _existing(path: Path) -> Path | None:
         return path if path.exists() else None
     except (OSError, RuntimeError, ValueError):  # too long, a link loop, an unknown user, a NUL
         return None
+
+
+def _broken_link(path: Path) -> str | None:
+    """What is wrong with `path` where it is a link that leads to nothing."""
+    try:
+        path = path.expanduser()
+        path.stat()
+    except FileNotFoundError:
+        return "is a link to something that is not there" if path.is_symlink() else None
+    except OSError as error:
+        looped = error.errno == errno.ELOOP or getattr(error, "winerror", None) == LOOP_ON_WINDOWS
+        return "is reached by links that lead back to themselves" if looped else None
+    except (RuntimeError, ValueError):
+        return None
+    return None
 
 
 def _usable_bytes(path: Path) -> int:

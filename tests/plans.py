@@ -33,6 +33,9 @@ RESIDENT = Plan(
     computing=17_300_000_000.0,
     tok_s=104.3,
     prefill_tok_s=118.0,
+    measured=None,
+    granted=None,
+    wanted=8192,
 )
 """A small model in a large machine."""
 
@@ -69,5 +72,8 @@ STREAMED = Plan(
     computing=17_300_000_000.0,
     tok_s=2.63,
     prefill_tok_s=118.0,
+    measured=None,
+    granted=4_000_000_000,
+    wanted=16_384,
 )
 """A mixture of experts that is larger than the machine."""

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 from app import child, options, sweep, versus
 from app.console import BAD_INPUT, Progress, columns, find_model, open_engine, write
+from app.placement import a_token
 from engine import Budgets, ModelInfo, SettingsError, human_bytes
 from engine.checks import check_budgets, check_count
+from engine.units import plural
 
 if TYPE_CHECKING:
     from app.versus import Compared, Comparison
@@ -94,8 +96,7 @@ def _measure(arguments: argparse.Namespace, budgets: Budgets) -> int:
     streamed = {}
     if measured.read_per_token:
         streamed = {
-            "streamed": f"{human_bytes(measured.read_per_token)} a token from disk, waiting for it "
-            f"{100 * measured.stall_share:.0f} % of a step"
+            "waiting": f"{100 * measured.stall_share:.0f} % of a step for the disk",
         }
         if measured.hit_rate is not None:
             streamed["ready"] = f"{100 * measured.hit_rate:.0f} % of blocks when they were asked for"
@@ -106,16 +107,16 @@ def _measure(arguments: argparse.Namespace, budgets: Budgets) -> int:
             "model": str(path),
             "threads": str(measured.threads),
             "memory": f"{human_bytes(measured.ram)} granted, {human_bytes(sweep.resident(told))} of weights resident",
-            "prefill": f"{measured.prefill_tok_s:.1f} tokens/s over {length} tokens"
+            "prefill": f"{measured.prefill_tok_s:.1f} tokens/s over {length} {plural(length, 'token')}"
             + _share(measured.prefill_multiply_add_share, WORK),
             "decode": f"{measured.decode_short_tok_s:.1f} tokens/s at short context"
             + _share(measured.decode_short_bandwidth_share, READS),
-            "decode, long": f"{measured.decode_long_tok_s:.1f} tokens/s after {length} tokens"
+            "decode, long": f"{measured.decode_long_tok_s:.1f} tokens/s after {length} {plural(length, 'token')}"
             + _share(measured.decode_long_bandwidth_share, READS),
             "machine": _floors(measured),
             "peak memory": human_bytes(measured.peak_memory_bytes),
-            "read": f"{human_bytes(measured.bytes_read)} from disk",
-            "a token": f"passes over {human_bytes(measured.bytes_per_token)} of weights",
+            "read": f"{human_bytes(measured.bytes_read)} from disk in all",
+            "a token": a_token(measured.bytes_per_token, measured.read_per_token),
             **streamed,
             "fingerprint": fingerprint,
         }

@@ -44,6 +44,8 @@ SUMMARY = "chat in the terminal"
 COMMANDS = (
     "/image FILE adds a picture to the next question, /new begins again, /open opens the model again, /quit leaves"
 )
+ALONE = ("/new", "/open", "/quit")
+"""Commands that take nothing."""
 HELP = f"Ctrl+C stops a reply, {COMMANDS}."
 
 WAYS_OUT = {ContextError: "`/new` begins again.", ModelFileError: "`/open` opens the model again."}
@@ -103,6 +105,9 @@ class _Talk:
         elif first == "/image":
             self._images.append(_image(command.removeprefix("/image").strip()))
             note(f"{self._images[-1].name} goes with the next question.")
+        elif first in ALONE:
+            other = f" To open another model, leave and begin with `millstream {NAME} MODEL`." * (first == "/open")
+            raise SettingsError(f"{first} stands alone: write nothing after it.{other}")
         elif command.startswith("/") and not command.startswith("//"):
             raise SettingsError(
                 f"There is no command {first}: {COMMANDS}. To send a line that begins with a slash, write two."
@@ -243,7 +248,7 @@ def _reply(
         shown.close()
         write("\n")
     if finished is not None:
-        note_cut(finished, way_out=": /new begins again")
+        note_cut(finished, engine.context_length, "; /new begins again")
     note_reasoning(settings, reasoning)
 
 

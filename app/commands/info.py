@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from app import options
 from app.console import find_model, write
 from engine import human_bytes
+from engine.units import plural
 
 NAME = "info"
 SUMMARY = "tell what a model file holds"
@@ -39,11 +40,11 @@ def execute(arguments: argparse.Namespace) -> int:
         "parameters": f"{model.parameters / 1e6:,.1f} million",
         "layers": f"{model.layers} of width {model.hidden_size}",
         "vocabulary": f"{model.vocabulary:,} tokens",
-        "context": f"{model.context_length:,} tokens",
+        "context": f"{model.context_length:,} {plural(model.context_length, 'token')}",
         "encodings": ", ".join(f"{name} {human_bytes(nbytes)}" for name, nbytes in model.encodings.items()),
         "vision": f"{model.vision}, {human_bytes(model.vision_bytes)} of weights" if model.vision else "none",
         "memory": f"{human_bytes(model.weight_bytes)} for the weights, "
-        f"{human_bytes(model.kv_bytes)} for a context of {model.context:,} tokens",
+        f"{human_bytes(model.kv_bytes)} for a context of {model.context:,} {plural(model.context, 'token')}",
     }
     write("".join(f"{key:<14}{value}\n" for key, value in rows.items()))
     return 0

@@ -14,6 +14,7 @@ from app.console import Progress, columns, find_model, write
 from app.places import measurements_file
 from engine import Plan, human_bytes
 from engine.cores import processors
+from engine.units import plural
 
 NAME = "plan"
 SUMMARY = "tell where a model's weights will be, and how fast it will run"
@@ -53,8 +54,8 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write(json.dumps(dataclasses.asdict(made), ensure_ascii=False) + "\n")
         return 0
-    rest = _rest(made, budgets.threads)
-    blocks = (_placed(made), _memory(made), _wrapped(rest), [textwrap.fill(placement.sentence(made), columns())])
+    told = [textwrap.fill(each, columns()) for each in placement.sentences(made)]
+    blocks = (_placed(made), _memory(made), _wrapped(_rest(made, budgets.threads)), told)
     write("\n".join("".join(f"{text}\n" for text in block) for block in blocks))
     return 0
 
@@ -74,21 +75,21 @@ def _memory(plan: Plan) -> Iterator[str]:
 
 def _rest(plan: Plan, threads: int | None) -> dict[str, str]:
     rows = {
-        "a token": f"passes over {human_bytes(plan.passed_per_token)} of weights, "
-        f"reads {human_bytes(plan.read_per_token)} from disk"
+        "a token": placement.a_token(plan.passed_per_token, plan.read_per_token),
     }
     if plan.streams:
         block = f"blocks of {human_bytes(plan.block_bytes)}"
         if plan.block_rows is not None:
-            block += f", at most {plan.block_rows:,} rows,"
-        rows["reads"] = f"{block} by {plan.io_threads} {'thread' if plan.io_threads == 1 else 'threads'}"
+            block += f", at most {plan.block_rows:,} {plural(plan.block_rows, 'row')},"
+        rows["reads"] = f"{block} by {plan.io_threads} {plural(plan.io_threads, 'thread')}"
     rows["disk"] = _rate(plan.disk)
     rows["computing"] = _rate(plan.computing, " of weights")
     if plan.measured is not None and (age := long_ago(time.time() - plan.measured)):
         rows["measured"] = f"{age} ago; --remeasure measures anew"
     if threads is not None and threads > (most := processors()):
         rows["threads"] = f"{threads}, but only {most} run at once here: as many would be quicker"
-    rows["context"] = f"{plan.context:,} tokens, cached in {plan.kv_kind}; a prompt is read by {plan.chunk:,}"
+    tokens = f"{plan.context:,} {plural(plan.context, 'token')}"
+    rows["context"] = f"{tokens}, cached in {plan.kv_kind}; a prompt is read by {plan.chunk:,}"
     return rows
 
 

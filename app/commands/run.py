@@ -49,6 +49,7 @@ def execute(arguments: argparse.Namespace) -> int:
             events = engine.chat(messages, settings, tools=tools)
         reply = _Reply(stream=not arguments.json, final_only=arguments.final_only)
         finished = reply.follow(events)
+        context, largest = engine.context_length, engine.info.context_length
     if arguments.json:
         result = {
             "text": reply.text,
@@ -64,7 +65,7 @@ def execute(arguments: argparse.Namespace) -> int:
             del result["reasoning"]
         write(json.dumps(result, ensure_ascii=False) + "\n")
     else:
-        note_cut(finished)
+        note_cut(finished, context, f"; --context takes up to {largest}" if largest > context else "")
     note_reasoning(settings, reply.reasoning)
     return 0
 

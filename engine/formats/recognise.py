@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 from engine.errors import ModelFileError
+from engine.units import NAMED, elided
 
 BEGINNING = 512
 """Bytes that are looked at to tell what a file is."""
@@ -57,7 +58,7 @@ def _status(path: Path) -> os.stat_result:
     try:
         return os.stat(path)
     except FileNotFoundError:
-        raise ModelFileError(f"There is no file {path}.") from None
+        raise ModelFileError(f"There is no file {elided(str(path), NAMED)}.") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise ModelFileError(f"{path!s:.500} cannot be opened: {reason}.") from error
+        raise ModelFileError(f"{elided(str(path), NAMED)} cannot be opened: {reason}.") from error

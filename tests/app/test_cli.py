@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError
@@ -11,6 +12,9 @@ from types import ModuleType
 
 import pytest
 
+from engine.planning import SHORTEST
+from engine.types import DEFAULT_CONTEXT
+from engine.units import parse_bytes
 from tests.app.running import COMMANDS, POSIX, ROOT, WAIT, Program, Terminal, output, refusal
 
 
@@ -56,11 +60,44 @@ def test_a_reply_that_was_cut_off_is_marked_for_a_person(library: Path) -> None:
     with Terminal(library, "run", "tiny", "-p", "Hello", "--max-tokens", "1") as terminal:
         terminal.until("[stopped at 1 token]")
     with Terminal(library, "run", "tiny", "-p", "Hello", "--context", "40", "--temperature", "0") as terminal:
-        terminal.until("[the context is full]")
+        terminal.until("[cut off: the context of 40 tokens is full; --context takes up to 256]")
     with Terminal(library, "chat", "tiny", "--context", "40", "--temperature", "0") as terminal:
         terminal.until("> ")
         terminal.type("Hello\r")
-        terminal.until("[the context is full: /new begins again]")
+        terminal.until("[cut off: the context of 40 tokens is full; /new begins again]")
+
+
+def test_a_reply_that_the_context_cut_off_is_marked_for_a_pipe_too(millstream: Program) -> None:
+    for prompt, context, way_out in (("Hello", "40", "; --context takes up to 256"), ("x" * 200, "256", "")):
+        done = millstream("run", "tiny", "-p", prompt, "--temperature", "0", "--context", context)
+        assert done.returncode == 0 and done.stdout
+        assert done.stderr == f"[cut off: the context of {context} tokens is full{way_out}]\n"
+
+
+@pytest.mark.parametrize("command", [("run", "-p", "a", "--max-tokens", "1"), ("fingerprint", "-p", "a", "-n", "1")])
+def test_more_memory_than_is_free_is_said_where_the_model_is_opened(
+    millstream: Program, command: tuple[str, ...]
+) -> None:
+    name, *rest = command
+    done = millstream(name, "tiny", *rest, "--ram", "1000TB")
+    said = re.fullmatch(r"millstream: 1\.0 PB were granted, (.*) are free: the plan uses that\.\n", done.stderr)
+    assert done.returncode == 0 and said and parse_bytes(said[1]) < 10**15
+    assert output(millstream(name, "tiny", *rest, "--ram", "100MB"))
+
+
+@POSIX
+@pytest.mark.parametrize("command", [("run", "-p", "Hello", "--max-tokens", "1"), ("chat",)])
+def test_a_shorter_context_is_said_to_a_person_once(library: Path, starter: Path, command: tuple[str, ...]) -> None:
+    name, *rest = command
+    less = "Memory is short: the context is 1,024 tokens instead of 8,192."
+    with Terminal(library, name, str(starter), *rest, "--ram", "60MB") as terminal:
+        terminal.until(less)
+        terminal.until("> " if name == "chat" else "[stopped at 1 token]")
+        assert terminal.shown.count(less) == 1
+
+
+def test_a_shorter_context_is_not_said_to_a_pipe(starter: Path, millstream: Program) -> None:
+    output(millstream("run", str(starter), "-p", "Hello", "--max-tokens", "1", "--ram", "60MB"))
 
 
 MISTAKES = {
@@ -77,6 +114,7 @@ MISTAKES = {
     "a context beyond the model's": ("run", "tiny", "-p", "a", "--context", "100000000000"),
     "no chunk": ("fingerprint", "tiny", "-p", "a", "-n", "1", "--chunk", "-1"),
     "a cache that is not known": ("info", "tiny", "--kv", "q3"),
+    "no cache": ("info", "tiny", "--kv", ""),
     "a temperature that is no number": ("run", "tiny", "-p", "a", "--temperature", "nan"),
     "a temperature below zero": ("run", "tiny", "-p", "a", "--temperature", "-1"),
     "no tokens at most": ("run", "tiny", "-p", "a", "--max-tokens", "0"),
@@ -138,9 +176,37 @@ def test_every_command_that_takes_a_model_takes_the_same_options(millstream: Pro
         assert "--io-threads N" in told and "--block-rows N" in told
 
 
-def test_auto_leaves_the_memory_to_the_engine(millstream: Program) -> None:
-    memory = ("--ram", "auto", "--vram", "auto", "--io-threads", "auto", "--block-rows", "auto")
-    assert output(millstream("info", "tiny", "--json", *memory)) == output(millstream("info", "tiny", "--json"))
+def test_auto_leaves_the_choice_to_the_engine(millstream: Program) -> None:
+    named = ("ram", "vram", "io-threads", "block-rows", "threads", "context", "chunk", "max-patches")
+    for auto in ("auto", "AUTO", " Auto"):
+        chosen = [word for option in named for word in (f"--{option}", auto)]
+        assert output(millstream("info", "tiny", "--json", *chosen)) == output(millstream("info", "tiny", "--json"))
+
+
+def test_what_was_mistyped_at_length_is_told_by_its_ends(millstream: Program) -> None:
+    endless = "a" + "x" * 5000 + "z"
+    for arguments in (
+        ("info", endless),
+        ("info", "tiny", "--kv", endless),
+        ("info", "tiny", "--threads", endless),
+        ("info", "tiny", f"--{endless}"),
+        ("run", "tiny", "-p", "a", "--image", endless),
+        ("run", "tiny", "-p", "a", "--tools", endless),
+        ("run", "tiny", "-p", "a", "--reasoning", endless),
+        ("info", "tiny", "--mmproj", endless),
+        (endless,),
+    ):
+        said = refusal(millstream(*arguments))
+        assert len(said) < 600 and "xxx…xxx" in said and "xxxz" in said
+
+
+def test_an_option_that_is_empty_is_told_as_that(millstream: Program) -> None:
+    assert "not “”" in refusal(millstream("info", "tiny", "--kv", ""))
+
+
+def test_the_help_says_how_far_the_context_may_shrink(millstream: Program) -> None:
+    told = " ".join(output(millstream("run", "--help")).split())
+    assert f"up to {DEFAULT_CONTEXT}, and where memory is short fewer, down to {SHORTEST})" in told
 
 
 def test_commands_import_no_qt_and_no_torch(library: Path) -> None:

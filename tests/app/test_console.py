@@ -59,7 +59,7 @@ def test_reasoning_does_not_reach_a_pipe(monkeypatch: pytest.MonkeyPatch) -> Non
         ("length", True, "[stopped inside its reasoning at 7 tokens]\n"),
         ("length", False, "[stopped at 7 tokens]\n"),
         ("stop", True, "[ended inside its reasoning, without an answer]\n"),
-        ("context", True, "[the context is full inside its reasoning]\n"),
+        ("context", True, "[cut off inside its reasoning: the context of 2,048 tokens is full; /new begins again]\n"),
         ("stop", False, ""),
         ("cancelled", True, ""),
     ],
@@ -68,17 +68,19 @@ def test_a_reply_that_ends_inside_its_reasoning_says_so(
     monkeypatch: pytest.MonkeyPatch, reason: str, in_reasoning: bool, said: str
 ) -> None:
     terminal = at_terminal(monkeypatch)
-    note_cut(finished(reason, in_reasoning=in_reasoning))
+    note_cut(finished(reason, in_reasoning=in_reasoning), 2048, "; /new begins again")
     assert terminal.getvalue() == said
 
 
-def test_a_pipe_is_told_of_a_missing_answer_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_is_told_of_a_missing_answer_and_of_a_full_context_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = io.StringIO()
     monkeypatch.setattr("sys.stderr", pipe)
-    note_cut(finished("length", in_reasoning=False))
+    note_cut(finished("length", in_reasoning=False), 1)
     assert pipe.getvalue() == ""
-    note_cut(finished("length", in_reasoning=True))
-    assert pipe.getvalue() == "[stopped inside its reasoning at 7 tokens]\n"
+    note_cut(finished("context", in_reasoning=False), 1)
+    note_cut(finished("length", in_reasoning=True), 1)
+    said = "[cut off: the context of 1 token is full]\n[stopped inside its reasoning at 7 tokens]\n"
+    assert pipe.getvalue() == said
 
 
 def test_hidden_reasoning_leaves_a_line_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
-from app.placement import KINDS, beside, parts, sentence, speed, table
+from app.placement import KINDS, beside, context_less, granted_less, parts, sentence, sentences, speed, table
 from engine.memory import planner
 from engine.types import Placed
 from tests.plans import RESIDENT, STREAMED
@@ -28,13 +29,36 @@ def test_a_model_that_streams_is_told_with_its_bytes_and_its_speed() -> None:
         (104.3, "about 104 tokens/s"),
         (9.96, "about 10 tokens/s"),
         (9.94, "about 9.9 tokens/s"),
-        (1.0, "about 1 tokens/s"),
+        (1.0, "about 1 token/s"),
         (0.25, "about 0.25 tokens/s"),
         (0.02, "one token in about 50 s"),
     ],
 )
 def test_a_speed_is_told_as_exactly_as_it_is_known(tok_s: float, told: str) -> None:
     assert speed(tok_s) == told
+
+
+def test_what_there_is_less_of_than_was_wanted_is_told() -> None:
+    assert sentences(RESIDENT) == (sentence(RESIDENT),) and sentences(STREAMED) == (sentence(STREAMED),)
+    less = replace(STREAMED, granted=30 * 10**9, ram=21_300_000_000)
+    assert granted_less(less) == "30.0 GB were granted, 21.3 GB are free: the plan uses that."
+    assert granted_less(replace(less, granted=less.ram + 1)) == "", "as far as it is told there is no difference"
+    short = replace(RESIDENT, context=2048)
+    assert context_less(short) == "Memory is short: the context is 2,048 tokens instead of 8,192."
+    both = replace(less, context=2048)
+    assert sentences(both) == (sentence(both), granted_less(both), context_less(both))
+
+
+def test_every_word_is_one_that_can_be_translated() -> None:
+    def shout(text: str) -> str:
+        return re.sub(r"[^{}]+(?![^{]*})", lambda words: words[0].upper(), text)
+
+    short = replace(STREAMED, granted=30 * 10**9, context=2048)
+    for plan in (RESIDENT, short, replace(short, tok_s=None), replace(RESIDENT, tok_s=0.02), replace(short, tok_s=1)):
+        told = [*sentences(plan, shout), *(what for what, _ in (*parts(plan, shout), *beside(plan, shout)))]
+        told += [what for what, _ in table(plan, shout).rows]
+        for text in told:
+            assert re.sub(r"\d (kB|bytes)", "", text).isupper(), text
 
 
 def test_the_table_has_the_tiers_that_hold_something_and_a_total() -> None:

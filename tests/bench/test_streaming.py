@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.streaming import PLAIN, Reads, Round, floor_seconds, report, several, size
+from bench.streaming import PLAIN, Reads, Round, floor_seconds, report, several
 from tests.outside import linux
 
 pytestmark = linux
@@ -19,6 +19,13 @@ def file(folder: Path) -> Path:
     path = folder / "weights"
     path.write_bytes(os.urandom(1 << 20) + b"end")
     return path
+
+
+def test_a_size_is_read_as_the_program_reads_it() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.streaming", "model.gguf", "--ram", "256 apples"], capture_output=True, text=True
+    )
+    assert done.returncode == 2 and '"256 apples" is not a size: write a number and a unit' in done.stderr
 
 
 def test_plain_reads_take_time_and_refuse_what_is_not_there(file: Path) -> None:
@@ -57,6 +64,5 @@ def test_a_report_has_the_medians_of_ratios() -> None:
     assert (told["floor_gb_s"], told["mean_read_kb"], told["cached_mb"]) == (1.0, 500.0, 2.0)
 
 
-def test_sizes_and_lists_are_read() -> None:
-    assert (size("256MB"), size("1.5GB"), size("2GiB")) == (256 * 10**6, 1500 * 10**6, 2 << 30)
+def test_lists_are_read() -> None:
     assert several("auto,2,16") == [None, 2, 16]

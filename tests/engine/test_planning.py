@@ -25,7 +25,8 @@ from engine.memory.outline import outline
 from engine.memory.planner import Placement, row_count
 from engine.memory.store import WeightStore
 from engine.models import build
-from engine.planning import Machine, at_least, make_plan
+from engine.planning import Machine, make_plan
+from engine.shortage import at_least
 from engine.units import human_bytes
 from engine.vision.eyes import find_eyes
 from tests.engine.formats.checkpoints import write_checkpoint
@@ -143,6 +144,48 @@ def test_one_that_was_asked_for_is_never_cut_and_ways_out_are_named(starter: Pat
     assert re.search(r"the q8_0 cache and at most \d+ tokens", str(refused.value))
     with pytest.raises(SettingsError, match="at most 8192"):
         planned(starter, replace(budgets, context=8193))
+
+
+def test_where_none_was_asked_for_the_same_ways_out_are_named(starter: Path) -> None:
+    index = open_index(starter)
+    needs = Needs(index, Budgets(), None, 2)
+    with pytest.raises(BudgetError, match=r"needs at least .* of memory for a context of 1024 tokens, but") as refused:
+        planned(starter, Budgets(ram=needs.least(700)))
+    said = str(refused.value)
+    fits = int(re.search(r"ask for a context of at most (\d+) tokens", said)[1])  # type: ignore[index]
+    assert 640 <= fits <= 700
+    assert planned(starter, Budgets(ram=needs.least(700), context=fits))[0].context == fits
+    assert "or choose the q8_0 cache, or grant more memory." in said
+    assert planned(starter, Budgets(ram=needs.least(700), kv="q8_0"))[0].context == 1024
+    with pytest.raises(BudgetError, match="choose the q8_0 cache and at most") as refused:
+        planned(starter, Budgets(ram=needs.least(300)))
+    longer = int(re.search(r"cache and at most (\d+) tokens", str(refused.value))[1])  # type: ignore[index]
+    assert planned(starter, Budgets(ram=needs.least(300), kv="q8_0", context=longer))[0].context == longer
+    with pytest.raises(BudgetError, match=r"others: ask for a context of at most .* or close other programs or choose"):
+        planned(starter, Budgets(), free=2 * needs.least(700))
+
+
+@pytest.mark.parametrize("context", [None, 4096])
+def test_where_no_shorter_one_helps_the_least_for_one_is_named(starter: Path, context: int | None) -> None:
+    for kv, cached in (("f16", " in the q8_0 cache"), ("q8_0", "")):
+        with pytest.raises(BudgetError) as refused:
+            planned(starter, Budgets(ram=1 * MB, context=context, kv=kv))
+        said = re.search(r": grant more memory\. A context of 256 tokens(.*) needs ([\d.]+) MB\.$", str(refused.value))
+        assert said is not None
+        least = round(float(said[2]) * MB)
+        assert said[1] == cached
+        assert planned(starter, Budgets(ram=least, context=256, kv="q8_0"))[0].streams
+        with pytest.raises(BudgetError):
+            planned(starter, Budgets(ram=least - 100_000, context=256, kv="q8_0"))
+
+
+def test_a_plan_tells_what_was_wanted(starter: Path) -> None:
+    cut, _ = planned(starter, Budgets(ram=40 * MB))
+    assert (cut.granted, cut.ram, cut.wanted, cut.context) == (40 * MB, 40 * MB, 8192, 1024)
+    asked, _ = planned(starter, Budgets(context=300))
+    assert (asked.granted, asked.wanted, asked.context) == (None, 300, 300)
+    less, _ = planned(starter, Budgets(ram=3 * PLENTY), free=PLENTY)
+    assert (less.granted, less.ram) == (3 * PLENTY, PLENTY)
 
 
 def test_the_least_that_is_named_is_enough(starter: Path) -> None:

@@ -80,7 +80,7 @@ def test_settings_that_the_model_cannot_follow_are_refused_by_the_call(model: Pa
     with Engine.load(model) as engine:
         plain = prompt_tokens(list(engine.chat(ASK, GREEDY)))
         assert prompt_tokens(list(engine.chat(ASK, Settings(temperature=0, effort="high")))) == plain + len("high")
-        with pytest.raises(SettingsError, match="effort must be low, medium or high, not huge"):
+        with pytest.raises(SettingsError, match="effort must be low, medium or high, not “huge”"):
             engine.chat(ASK, Settings(effort="huge"))  # type: ignore[arg-type]
         with pytest.raises(SettingsError, match="Raw text has no switches"):
             engine.generate("a", Settings(thinking=True))

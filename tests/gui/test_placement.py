@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, QTranslator
 from PySide6.QtGui import QAccessible
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
@@ -14,9 +14,10 @@ from pytestqt.qtbot import QtBot
 
 from app.look import Appearance
 from app.model_bar import ModelBar
-from app.placement import beside, parts, sentence, table
+from app.placement import beside, parts, sentence, sentences, table
 from app.placement_view import Figures
 from app.requests import Loaded, Loading
+from app.start_panel import StartPanel
 from app.window import Window
 from engine import Plan
 from tests.gui.conftest import MakeWindow
@@ -118,6 +119,41 @@ def test_the_table_tells_what_lies_where(make_bar: MakeBar, plan: Plan) -> None:
         assert figures.width() >= figures.needed and figures.height() >= figures.verticalHeader().length()
         assert not figures.verticalScrollBar().isVisible()
     view.close()
+
+
+def test_it_tells_what_there_is_less_of_than_was_wanted(make_bar: MakeBar) -> None:
+    plan = replace(STREAMED, granted=30 * 10**9, context=2048)
+    bar = make_bar(plan)
+    view = bar.placement
+    told = " ".join(sentences(plan))
+    assert view.sentence.text() == view.accessibleDescription() == told
+    assert "30.0 GB were granted" in told and "2,048 tokens instead of 16,384" in told
+
+
+class Marked(QTranslator):
+    """A language in which everything is said between «»."""
+
+    def translate(self, context: str, text: str, disambiguation: str | None = None, n: int = -1) -> str:
+        return f"«{text}»"
+
+
+def test_its_words_are_those_of_the_persons_language(make_bar: MakeBar, qtbot: QtBot) -> None:
+    plan = replace(STREAMED, granted=30 * 10**9, context=2048)
+    language, app = Marked(), QApplication.instance()
+    app.installTranslator(language)
+    try:
+        bar, start = make_bar(plan), StartPanel()
+        qtbot.addWidget(start)
+        start.show_loading(Loading("", 0, 0, plan))
+    finally:
+        app.removeTranslator(language)
+    assert bar.placement.sentence.text().count("«") == 4  # three sentences, and the speed in the first
+    assert bar.fit_button.toolTip().startswith("«Streams 410.0 MB") and bar.fit_button.text().endswith("tokens/s»")
+    assert start.sentence.text().startswith("«Streams 410.0 MB")
+    view = bar.placement
+    heads = [view.weights.horizontalHeaderItem(column).text() for column in range(view.weights.columnCount())]
+    for text in (*heads, *(name for each in (view.weights, view.memory, view.beside) for name, *_ in rows(each))):
+        assert text.startswith("«") and text.endswith("»")
 
 
 def test_the_keyboard_opens_it_goes_through_it_and_comes_back(window: Window, qtbot: QtBot) -> None:

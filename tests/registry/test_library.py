@@ -10,6 +10,7 @@ import gguf
 import pytest
 
 from engine.errors import ModelFileError
+from engine.units import elided
 from registry.library import Library
 from registry.packaged import STARTER
 from tests.engine.formats.checkpoints import write_checkpoint
@@ -137,7 +138,26 @@ def test_a_path_comes_before_a_name_in_the_library(
 def test_an_unknown_name_is_answered_with_the_known_ones(library: Library, name: str) -> None:
     with pytest.raises(ModelFileError, match=r"Known names: starter, alpha, Beta\.Q8_0\.") as caught:
         library.resolve(name)
-    assert f"“{name}”" in str(caught.value)
+    assert f"“{elided(name, 200)}”" in str(caught.value)
+
+
+def test_a_link_that_leads_nowhere_is_told_as_that(
+    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    try:
+        for link, target in (("turn", "round"), ("round", "turn"), ("lost.gguf", "nowhere.gguf"), ("alpha", "nowhere")):
+            Path(link).symlink_to(target)
+        (library.root / "gone.gguf").symlink_to("nowhere.gguf")
+    except OSError:
+        pytest.skip("links are not allowed here")
+    for name in ("turn", "turn/model.gguf"):
+        with pytest.raises(ModelFileError, match=rf"^“{name}” is reached by links that lead back to themselves\.$"):
+            library.resolve(name)
+    for name in ("lost.gguf", "gone"):
+        with pytest.raises(ModelFileError, match=rf"{name}\S*” is a link to something that is not there\.$"):
+            library.resolve(name)
+    assert library.resolve("alpha") == library.root / "alpha.gguf"
 
 
 def test_millstream_home_says_where_the_library_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

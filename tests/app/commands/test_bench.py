@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -67,6 +68,16 @@ SHORT = ("--prompt-tokens", "20", "--tokens", "3", "--threads", "1")
 def mill(folder: Path) -> Path:
     """A model of 13 MB."""
     return write_tiny_chat(folder / "mill.gguf", ffn=4096, layers=16)
+
+
+def test_what_a_token_reads_is_told_as_plan_tells_it(millstream: Program, mill: Path) -> None:
+    budgets = ("--ram", "6MB", "--context", "64", "--threads", "1")
+    measured = output(millstream("bench", str(mill), *SHORT, *budgets))
+    planned = output(millstream("plan", str(mill), *budgets))
+    form = r" a token passes over [\d.]+ MB of weights, reads [\d.]+ MB from disk "
+    for told in (measured, planned):
+        assert re.search(form, " ".join(told.split()))
+    assert re.search(r"^waiting +\d+ % of a step for the disk$", measured, re.MULTILINE)
 
 
 def test_budgets_are_swept_with_one_fingerprint(millstream: Program, mill: Path) -> None:

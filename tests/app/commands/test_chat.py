@@ -118,3 +118,12 @@ def test_the_model_can_be_opened_again_in_the_middle_of_a_conversation(folder: P
         enter("/open", "Tiny Chat is open again.")
         enter("/new", "A new conversation.")
         assert enter("Hello", "[stopped at 5 tokens]").split("\x1b[K")[-1] == first
+
+
+@pytest.mark.parametrize("command", ["/new", "/open", "/quit"])
+def test_a_command_with_something_after_it_is_refused(millstream: Program, command: str) -> None:
+    done = millstream("chat", "tiny", stdin=f"{command} other.gguf\n")
+    assert done.returncode == 2
+    said = f"millstream: {command} stands alone: write nothing after it."
+    leads_on = " To open another model, leave and begin with `millstream chat MODEL`." if command == "/open" else ""
+    assert done.stderr == f"{said}{leads_on}\n"

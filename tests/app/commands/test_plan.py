@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from dataclasses import fields
@@ -41,6 +42,13 @@ def test_the_granted_memory_is_kept_to_and_too_little_is_refused_with_the_least(
     assert told["ram"] == 50_000_000
     said = refusal(millstream("plan", "starter", "--ram", "1MB"))
     assert "at least" in said
+
+
+def test_it_tells_what_there_is_less_of_than_was_wanted(millstream: Program, starter: Path) -> None:
+    told = output(millstream("plan", "tiny", "--ram", "1PB")).split("\n\n")[-1]
+    assert re.search(r"\n1\.0 PB were granted, .* are free: the plan uses that\.\n$", told)
+    told = output(millstream("plan", str(starter), "--ram", "60MB")).split("\n\n")[-1]
+    assert told.endswith("\nMemory is short: the context is 1,024 tokens instead of 8,192.\n")
 
 
 @pytest.mark.parametrize("columns", ["40", "80"])

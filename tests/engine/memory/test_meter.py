@@ -58,7 +58,7 @@ def test_threads_lose_no_bytes() -> None:
 
 def test_more_than_is_free_is_refused_with_both_numbers_and_the_remedy() -> None:
     require_free(1, "A crumb", "eat it")
-    with pytest.raises(BudgetError, match=r"^A mill needs 1000\.0 TB of memory, but .* is free: build it outside\.$"):
+    with pytest.raises(BudgetError, match=r"^A mill needs 1\.0 PB of memory, but .* is free: build it outside\.$"):
         require_free(10**15, "A mill", "build it outside")
 
 
