@@ -21,7 +21,7 @@ from typing import Final
 
 import psutil
 
-from engine.cancel import Cancel
+from engine.cancel import Cancel, patiently
 from engine.cgroups import memory_limit, memory_room
 from engine.errors import ModelFileError
 from engine.memory.raw_file import PAGE
@@ -96,7 +96,7 @@ def drive_of(
     A file of figures that is damaged, or cannot be written, is as if there were none. Raises ModelFileError where the
     model's file cannot be read, and `Cancelled` where that comes first, even while a read hangs.
     """
-    device = _device(file)
+    device = patiently(lambda: _device(file), cancel)
     if not remeasure and (known := _kept(measurements).drives.get(device)) is not None:
         return known
     drive = measure_drive(file, cancel=cancel)
@@ -127,7 +127,7 @@ def memory_of(threads: int, measurements: Path | None = None, *, remeasure: bool
 
 def measure_drive(file: Path, seconds: float = SECONDS, cancel: Cancel | None = None) -> Drive:
     """Read random blocks of a file for so long with each number of threads, then in each size. Raises as `drive_of`."""
-    with _Reader(file) as reader:
+    with patiently(lambda: _Reader(file), cancel) as reader:
         block = reader.fitting(BLOCK)
         by_threads = {n: timed(reader, n, block, seconds, cancel=cancel) for n in THREADS if n * block <= MOST}
         threads = fewest_as_good({n: rate.bandwidth for n, rate in by_threads.items()}, AS_GOOD)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
 
+from engine.cancel import Cancel
 from engine.decode.cache import cache_bytes
 from engine.formats.index import TensorIndex
 from engine.memory.blocks import most_room
@@ -19,9 +20,12 @@ from engine.vision.needs import tower_needs
 class Needs:
     """What a model takes, part by part."""
 
-    def __init__(self, index: TensorIndex, budgets: Budgets, eyes: Eyes | None, threads: int) -> None:
+    def __init__(
+        self, index: TensorIndex, budgets: Budgets, eyes: Eyes | None, threads: int, cancel: Cancel | None = None
+    ) -> None:
+        """Raises as `whole_outline`."""
         self.index, self.budgets, self.threads = index, budgets, threads
-        self.outlined = whole_outline(index, 1)
+        self.outlined = whole_outline(index, 1, cancel)
         self.model = self.outlined.model
         self.step = step_of(self.model)
         self.items = items_of(index, self.outlined, self.step)

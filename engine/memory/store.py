@@ -71,7 +71,7 @@ class WeightStore:
         self._placement = placement
         self._stream = stream
         self._keep_cached = keep_cached
-        self._files = ModelFiles(keep_cached=keep_cached)
+        self._files = ModelFiles(keep_cached=keep_cached, cancel=cancel)
         self._room: npt.NDArray[np.uint8] | None = None
         self._taken = 0
         self._matrices: dict[tuple[str, int, int, InputRounding, float | None], Handle] = {}

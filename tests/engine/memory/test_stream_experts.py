@@ -209,7 +209,10 @@ def test_room_that_a_hanging_read_may_write_to_goes_to_no_other_expert(path: Pat
             reads.which = lambda offset: False
             mixture.stream.cancel = None
             for _ in range(2):
+                before = mixture.stream.counts
                 mixture.check(0, [3])
+                again = mixture.stream.counts - before
+                assert (again.found, again.missed) == (0, 1)  # it has a room still, but what is there is not it
                 mixture.check(1, [0, 1])
                 mixture.check(0, [2, 4])
             assert not mixture.reads_nothing(0, [3])
