@@ -80,7 +80,7 @@ class Engine:
         self._cache = KVCache(parts.ops, model.caches, model.context_length, budgets.kv, parts.meter)
         self._limit = ContextLimit(self._cache.capacity, self.info, parts.tokenizer)
         self._eyes = parts.eyes
-        self._forward = Forward(model, parts.ops, self._cache, self._see)
+        self._forward = Forward(model, parts.ops, self._cache, self._see, parts.meter)
         self._busy = threading.Lock()
         self._step = threading.Lock()
         self._closed = self._released = False

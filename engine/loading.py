@@ -19,6 +19,7 @@ from engine.memory.meter import Meter
 from engine.memory.store import WeightStore
 from engine.memory.streaming import Streaming
 from engine.models.model import Model
+from engine.models.rotary import table_bytes
 from engine.planning import make_plan, this_machine
 from engine.text import Tokenizer
 from engine.types import Budgets, LoadProgress, ModelInfo, Plan
@@ -92,7 +93,7 @@ def load_parts(
                 store.require_all_used()
             if streaming is not None:
                 streaming.foresee(store)
-            meter.set("tables", sum(table.cos.nbytes + table.sin.nbytes for table in model.tables.values()))
+            meter.set("tables", table_bytes(model.tables.values()))
         except BaseException:
             if streaming is not None:
                 streaming.close()

@@ -12,6 +12,7 @@ from engine.memory.blocks import most_room
 from engine.memory.outline import whole_outline
 from engine.memory.planner import GRANULE, items_of
 from engine.memory.step import activation_bytes, pass_lengths, step_of
+from engine.models.rotary import table_bytes
 from engine.types import Budgets
 from engine.vision.eyes import Eyes
 from engine.vision.needs import tower_needs
@@ -58,8 +59,8 @@ class Needs:
 
     def tables(self, context: int) -> int:
         """Those of the model, and of a conversation with pictures where these turn by places of their own."""
-        each = {turn: table.cos.nbytes + table.sin.nbytes for turn, table in self.model.tables.items()}
-        return context * (sum(each.values()) + sum(each[turn] for turn in self.model.turns))
+        tables = self.model.tables
+        return context * table_bytes([*tables.values(), *(tables[turn] for turn in self.model.turns)])
 
     def _activations_by_chunk(self, context: int, records: bool, most: int) -> dict[int, int]:
         lengths = sorted(n for n in {*pass_lengths(self.budgets.chunk), *self.chunks} if n <= most)
