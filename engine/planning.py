@@ -23,6 +23,7 @@ from engine.kernels.kv import holds
 from engine.kernels.ops import CacheSpec
 from engine.memory.machine import (
     BLOCK,
+    MOST,
     Drive,
     drive_of,
     free_memory,
@@ -131,7 +132,9 @@ def this_machine(
         threads=threads,
         overhead=real_memory() + pending,
         pending=pending,
-        drive=lambda: drive_of(index.paths[0], measurements, remeasure=remeasure, cancel=cancel),
+        drive=lambda: drive_of(
+            index.paths[0], measurements, remeasure=remeasure, most=budgets.ram or MOST, cancel=cancel
+        ),
         memory=memory,
     )
 
