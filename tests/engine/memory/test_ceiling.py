@@ -112,7 +112,7 @@ def test_a_drive_that_was_never_measured_is_measured_within_it(small: Large, tmp
 def test_a_process_that_is_refused_more_answers_the_same(small: Large) -> None:
     """From its birth, the kernel gives it no more private memory than a bare interpreter has, what was granted and what
     the plan states beside it; reserved memory counts that nobody ever touches."""
-    question = ("-p", TEXT * 3, "-n", TOKENS)
+    question = ("-p", TEXT * 3, "-n", TOKENS, "--io-threads", 8)
     limit = bare_data() + small.ram + plan_of(small)["overhead"]
     limited = small.run(*within(small.command("fingerprint", *question), limit))
     assert limited.json() == small.run(*small.unbounded("fingerprint", *question)).json()
