@@ -3,7 +3,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -20,7 +20,6 @@ from engine.memory.stream import Stream
 from tests.engine.memory.streaming import (
     U8,
     HangingReads,
-    hanging_reads,
     in_time,
     page_room,
     random_bytes,
@@ -120,12 +119,6 @@ class Mixture:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return write(tmp_path / "experts", random_bytes(1_400_000))
-
-
-@pytest.fixture
-def reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingReads]:
-    with hanging_reads(tmp_path, monkeypatch) as hanging:
-        yield hanging
 
 
 @pytest.mark.parametrize("slabs", [0, 1, 4, 12])
