@@ -5,6 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
+
+from engine.errors import BudgetError
+
+Made = TypeVar("Made")
 
 
 class Cancelled(Exception):
@@ -52,3 +57,34 @@ class Cancel:
         finally:
             with self._lock:
                 self._callbacks.remove(callback)
+
+
+def patiently(function: Callable[[], Made], cancel: Cancel | None) -> Made:
+    """What the function gives, or raises, as long as nobody cancels: `Cancelled` is raised at once then, however long
+    the function may hang, as opening a file does whose disk is gone. It is left to its own thread, and what comes of
+    it to nobody. Without `cancel` it is waited for. Raises BudgetError where the system refuses the thread."""
+    if cancel is None:
+        return function()
+    cancel.check()
+    made: list[Made] = []
+    failed: list[BaseException] = []
+    ended = threading.Event()
+
+    def work() -> None:
+        try:
+            made.append(function())
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            ended.set()
+
+    try:
+        threading.Thread(target=work, name="patient", daemon=True).start()
+    except RuntimeError as error:
+        raise BudgetError("The system refused a thread for opening files: close other programs.") from error
+    with cancel.on_set(ended.set):
+        ended.wait()
+    cancel.check()
+    if failed:
+        raise failed.pop()  # which holds this frame, and must not be held by it
+    return made[0]

@@ -20,7 +20,7 @@ from engine.decode.generate import generate
 from engine.decode.measure import Measurement, measure
 from engine.decode.prompt import Prompt
 from engine.errors import MillstreamError, SettingsError
-from engine.info import model_info, with_needs
+from engine.info import with_needs
 from engine.kernels.ops import Ops, Tensor
 from engine.limit import BEGIN_OR_LEAVE, BEGIN_OR_SHORTEN, SHORTEN, ContextLimit
 from engine.loading import Parts, load_parts
@@ -64,7 +64,7 @@ class Engine:
     def __init__(self, parts: Parts) -> None:
         """Raises BudgetError where the memory for the conversation is not there."""
         budgets, plan, model = parts.budgets, parts.plan, parts.model
-        self.info: ModelInfo = with_needs(model_info(parts.index), model, parts.eyes, budgets.kv)
+        self.info: ModelInfo = with_needs(parts.info, model, parts.eyes, budgets.kv)
         """What the file says about itself."""
         self.plan = plan
         """Where its weights are, and how fast that should make it."""
@@ -80,7 +80,7 @@ class Engine:
         self._cache = KVCache(parts.ops, model.caches, model.context_length, budgets.kv, parts.meter)
         self._limit = ContextLimit(self._cache.capacity, self.info, parts.tokenizer)
         self._eyes = parts.eyes
-        self._forward = Forward(model, parts.ops, self._cache, self._see)
+        self._forward = Forward(model, parts.ops, self._cache, self._see, parts.meter)
         self._busy = threading.Lock()
         self._step = threading.Lock()
         self._closed = self._released = False
@@ -104,8 +104,8 @@ class Engine:
         file of figures of this machine (`engine.plan`): without it the drive is measured anew where weights stream.
 
         `planned` is told, in this thread, how the model is going to be placed, before its weights are read; `progress`
-        is called as they arrive. `cancel` makes the load raise `Cancelled`. `ops` takes the place of this processor's
-        kernels; the engine closes it with itself.
+        is called as they arrive. `cancel` makes the load raise `Cancelled`, while a disk hangs, too. `ops` takes the
+        place of this processor's kernels; the engine closes it with itself.
 
         Raises ModelFileError for a missing or damaged file, UnsupportedModelError for one that this engine cannot
         run, SettingsError for budgets outside what is allowed, BudgetError where too little memory is granted or free.

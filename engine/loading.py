@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine import heap, models
-from engine.cancel import Cancel
+from engine.cancel import Cancel, patiently
 from engine.checks import check_budgets
 from engine.errors import naming
 from engine.formats import open_index
@@ -19,9 +19,10 @@ from engine.memory.meter import Meter
 from engine.memory.store import WeightStore
 from engine.memory.streaming import Streaming
 from engine.models.model import Model
+from engine.models.rotary import table_bytes
 from engine.planning import make_plan, this_machine
 from engine.text import Tokenizer
-from engine.types import Budgets, LoadProgress, Plan
+from engine.types import Budgets, LoadProgress, ModelInfo, Plan
 from engine.vision.eyes import Eyes, find_eyes
 
 
@@ -30,6 +31,7 @@ class Parts:
     """A model in memory, as far as its plan has it there, and what it runs on. Without `streaming` all of it is."""
 
     index: TensorIndex
+    info: ModelInfo
     tokenizer: Tokenizer
     model: Model
     ops: Ops
@@ -60,22 +62,22 @@ def load_parts(
 ) -> Parts:
     """As `Engine.load`. Whatever goes wrong, nothing stays open or half loaded."""
     check_budgets(budgets)
-    index = open_index(path)
+    index = patiently(lambda: open_index(path), cancel)
     files = path.name, *(part.name for part in index.paths)
     with naming(*files):
-        info = model_info(index)
+        info = patiently(lambda: model_info(index), cancel)
         tokenizer = Tokenizer.from_metadata(index.metadata)
-    eyes = find_eyes(index, mmproj)
+    eyes = patiently(lambda: find_eyes(index, mmproj), cancel)
     with naming(*files):
         machine = this_machine(index, info, budgets, measurements, loading=True, cancel=cancel)
-        plan, placement = make_plan(index, info, budgets, eyes, machine)
+        plan, placement = make_plan(index, info, budgets, eyes, machine, cancel)
         if planned is not None:
             planned(plan)
         meter, streaming = Meter(plan.ram), None
         ops = ops or _native(budgets)
         try:
             if plan.streams:
-                streaming = Streaming(placement, meter)
+                streaming = Streaming(placement, meter, cancel)
             store = WeightStore(
                 index,
                 ops,
@@ -91,14 +93,14 @@ def load_parts(
                 store.require_all_used()
             if streaming is not None:
                 streaming.foresee(store)
-            meter.set("tables", sum(table.cos.nbytes + table.sin.nbytes for table in model.tables.values()))
+            meter.set("tables", table_bytes(model.tables.values()))
         except BaseException:
             if streaming is not None:
                 streaming.close()
             ops.close()
             raise
     heap.give_back()
-    return Parts(index, tokenizer, model, ops, budgets, plan, meter, eyes, streaming, store.bytes_read)
+    return Parts(index, info, tokenizer, model, ops, budgets, plan, meter, eyes, streaming, store.bytes_read)
 
 
 def _native(budgets: Budgets) -> Ops:

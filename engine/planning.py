@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from engine.cancel import Cancel
+from engine.cancel import Cancel, patiently
 from engine.checks import check_budgets
 from engine.cores import default_threads, processors
 from engine.decode.cache import position_bytes
@@ -23,6 +23,7 @@ from engine.memory.figures import Drive, Speeds
 from engine.memory.forecast import Flow, forecast, weighty
 from engine.memory.machine import (
     BLOCK,
+    MOST,
     drive_of,
     free_memory,
     kept_drive,
@@ -98,19 +99,19 @@ def plan(
     """How the model at `path` would be placed within `budgets`, without loading it.
 
     The drive, where the model would stream, and the kernels are measured, in about three seconds; their figures are
-    kept in the file `measurements` and measured anew where `remeasure` says so. `cancel` makes it raise `Cancelled`
-    while the drive is measured. Raises as `Engine.load`, BudgetError where the memory is too little.
+    kept in the file `measurements` and measured anew where `remeasure` says so. `cancel` makes it raise `Cancelled`,
+    while a disk hangs, too. Raises as `Engine.load`, BudgetError where the memory is too little.
     """
     budgets = budgets or Budgets()
     check_budgets(budgets)
-    index = open_index(Path(path))
+    index = patiently(lambda: open_index(Path(path)), cancel)
     files = Path(path).name, *(part.name for part in index.paths)
     with naming(*files):
-        info = model_info(index)
-    eyes = find_eyes(index, None if mmproj is None else Path(mmproj))
+        info = patiently(lambda: model_info(index), cancel)
+    eyes = patiently(lambda: find_eyes(index, None if mmproj is None else Path(mmproj)), cancel)
     with naming(*files):
         machine = this_machine(index, info, budgets, measurements, remeasure=remeasure, cancel=cancel)
-        return make_plan(index, info, budgets, eyes, machine)[0]
+        return make_plan(index, info, budgets, eyes, machine, cancel)[0]
 
 
 def this_machine(
@@ -141,15 +142,22 @@ def this_machine(
         threads=threads,
         overhead=real_memory() + pending,
         pending=pending,
-        drive=lambda: drive_of(index.paths[0], measurements, remeasure=remeasure, cancel=cancel),
+        drive=lambda: drive_of(
+            index.paths[0], measurements, remeasure=remeasure, most=budgets.ram or MOST, cancel=cancel
+        ),
         speeds=speeds,
-        kept=lambda: kept_drive(index.paths[0], measurements),
-        measured=lambda: measured_at(index.paths[0], reading, measurements),
+        kept=lambda: patiently(lambda: kept_drive(index.paths[0], measurements), cancel),
+        measured=lambda: patiently(lambda: measured_at(index.paths[0], reading, measurements), cancel),
     )
 
 
 def make_plan(
-    index: TensorIndex, info: ModelInfo, budgets: Budgets, eyes: Eyes | None, machine: Machine
+    index: TensorIndex,
+    info: ModelInfo,
+    budgets: Budgets,
+    eyes: Eyes | None,
+    machine: Machine,
+    cancel: Cancel | None = None,
 ) -> tuple[Plan, Placement]:
     """The plan, and what loading goes by.
 
@@ -169,7 +177,7 @@ def make_plan(
     budgets = replace(budgets, chunk=min(budgets.chunk, wanted))
     ram = max(machine.free - machine.pending, 0)
     ram = max(ram - machine.reserve, 0) if budgets.ram is None else min(budgets.ram, ram)
-    needs = Needs(index, budgets, eyes, machine.threads)
+    needs = Needs(index, budgets, eyes, machine.threads, cancel)
     context = _context(needs, info, budgets, machine, ram)
     whole = next((chunk for chunk in needs.chunks if needs.resident(context, chunk) <= ram), 0)
     if whole >= min(SMALLEST_CHUNK, budgets.chunk) or needs.streamed(context, 1) > ram:

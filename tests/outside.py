@@ -121,6 +121,28 @@ def _memory(pid: int) -> dict[str, int]:
     return {name.rstrip(":"): int(kilobytes) * 1024 for name, kilobytes, *_ in fields}
 
 
+STACK = 512
+"""Kilobytes of each thread's stack `within` a limit, which count whole from the start; 8192 by default."""
+
+
+def within(command: Sequence[str], limit: int) -> list[str]:
+    """The command with at most `limit` bytes of private memory that it may write to, by setrlimit(RLIMIT_DATA): what it
+    asks for, touched or not.
+
+    Stacks of threads are smaller for it, and OpenBLAS, which sets 32 MB aside for each thread and is asked for nothing
+    here, has one.
+    """
+    script = f'ulimit -s {STACK} && ulimit -d {limit // 1024} && exec "$@"'
+    return ["sh", "-c", script, "sh", "env", "OPENBLAS_NUM_THREADS=1", *command]
+
+
+def bare_data() -> int:
+    """Bytes that the limit counts of an interpreter that has just started."""
+    script = "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmData:')))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    return int(done.stdout) * 1024
+
+
 @functools.cache
 def no_group() -> str:
     """Why no command can be run in a memory cgroup of its own here; empty where it can."""

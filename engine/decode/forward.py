@@ -13,7 +13,9 @@ from engine.decode.finite import not_finite
 from engine.decode.prompt import Prompt
 from engine.errors import ContextError
 from engine.kernels.ops import Ops, Tensor
+from engine.memory.meter import Meter
 from engine.models.model import OWN, Inset, Model, Tables
+from engine.models.rotary import table_bytes
 from engine.vision.patches import Picture
 from engine.vision.positions import prompt_positions
 
@@ -27,13 +29,15 @@ def blind(picture: Picture, cancel: Cancel | None) -> Tensor:
 
 
 class Forward:
-    """A model, the device that it runs on, and the cache that it fills. `see` turns pictures into features."""
+    """A model, the device that it runs on, and the cache that it fills. `see` turns pictures into features. `meter` is
+    told of tables for rotary positions that a model's own do not hold."""
 
-    def __init__(self, model: Model, ops: Ops, cache: KVCache, see: See = blind) -> None:
+    def __init__(self, model: Model, ops: Ops, cache: KVCache, see: See = blind, meter: Meter | None = None) -> None:
         self.model = model
         self.ops = ops
         self.cache = cache
         self._see = see
+        self._meter = meter or Meter()
         self._prompt = Prompt(())
         self._tables: Tables = OWN
         self._record()
@@ -70,12 +74,14 @@ class Forward:
         """Let rows of pictures, and what follows them, turn by places of their own."""
         places, after = prompt_positions(prompt.segments())
         rest, _ = prompt_positions([self.model.context_length - len(places)], after)
-        made = {turn: turn.at(np.concatenate([places, rest])) for turn in self.model.turns}
-        if not self._tables:
-            self._tables = made
-            self._record()
-        for turn, table in self._tables.items():  # in place: recorded passes point at them
-            table.cos[:], table.sin[:] = made[turn].cos, made[turn].sin
+        places = np.concatenate([places, rest])
+        if self._tables:
+            for turn, table in self._tables.items():
+                turn.at(places, table)  # in place: recorded passes point at it
+            return
+        self._meter.add("tables", table_bytes(self.model.tables[turn] for turn in self.model.turns))
+        self._tables = {turn: turn.at(places) for turn in self.model.turns}
+        self._record()
 
     def _record(self) -> None:
         # Without a reference to itself: weights must not wait for the garbage collector.

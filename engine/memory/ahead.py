@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from itertools import islice
 from typing import cast
 
 from engine.buffers import U8
@@ -27,13 +28,11 @@ Key = tuple[StreamedRows, ...]
 class _Step:
     """What is asked for at once, and the blocks of it that are on their way. Without `blocks` it is not known yet."""
 
-    __slots__ = ("after_aside", "blocks", "key", "next", "started")
+    __slots__ = ("blocks", "key", "next", "started")
 
-    def __init__(self, key: Key, blocks: Iterator[Block] | None, after_aside: bool) -> None:
+    def __init__(self, key: Key, blocks: Iterator[Block] | None) -> None:
         self.key = key
         self.blocks = blocks
-        self.after_aside = after_aside
-        """Whether something may be asked for aside before it, which needs room meanwhile."""
         self.started: deque[Block] = deque()
         self.next: Block | None = None
 
@@ -141,9 +140,8 @@ class Ahead:
         while self._steps and self._steps[0].key != key:
             self._drop(self._steps.popleft())
         if not self._steps:
-            self._steps.append(_Step(key, None, False))
+            self._steps.append(_Step(key, None))
         step = self._open = self._steps[0]
-        step.after_aside = False
         if step.blocks is None:
             step.blocks = made()
         return step
@@ -189,17 +187,21 @@ class Ahead:
                 key = self._following.get(step.key)
                 if key is None or len(self._steps) > len(self._following):
                     return
-                after_aside = step.after_aside or step.key in self._aside_after
-                self._steps.append(_Step(key, self._foreseen(key), after_aside))
+                self._steps.append(_Step(key, self._foreseen(key)))
                 continue
             lease = None
             if block.room is None and (nbytes := block.plan().nbytes):
                 if nbytes > self._arena.nbytes:
                     return
-                lease = self._arena.take(nbytes, leaving=self._aside_room if step.after_aside else 0)
+                lease = self._arena.take(nbytes, leaving=self._left_for_aside())
                 if lease is None:
                     return
             self._start_next(step, lease)
+
+    def _left_for_aside(self) -> int:
+        """Bytes that the last step leaves to what may be asked for aside before it."""
+        between = islice(self._steps, len(self._steps) - 1)
+        return self._aside_room if any(step.key in self._aside_after for step in between) else 0
 
     def _start_next(self, step: _Step, lease: Lease | None) -> None:
         block, step.next = cast(Block, step.next), None

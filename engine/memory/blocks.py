@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-
-import numpy as np
+from itertools import accumulate, pairwise
 
 from engine.buffers import U8
 from engine.memory.arena import Lease, whole_pages
@@ -231,14 +229,18 @@ class Block:
 
 
 def _gather(memory: U8, start: int, pieces: Sequence[tuple[int, int]]) -> None:
-    """Bring pieces, by their places and bytes, one after the other to `start`, before which none of them lies."""
-    if any(place > following for (place, _), (following, _) in pairwise(pieces)):
-        gathered = np.concatenate([memory[place : place + nbytes] for place, nbytes in pieces])
-        memory[start : start + gathered.size] = gathered
-        return
-    for place, nbytes in pieces:  # each moves towards the start, over those before it at most
-        memory[start : start + nbytes] = memory[place : place + nbytes]
-        start += nbytes
+    """Bring pieces, by their places and bytes, one after the other to `start`, before which none of them lies.
+
+    All move towards the start, over those before them at most, but for those that lie before one that comes earlier:
+    only they are copied aside, and `Layout` puts none there but what shares its pages with that one.
+    """
+    furthest = accumulate((place for place, _ in pieces), max)
+    aside = [place < latest for (place, _), latest in zip(pieces, furthest, strict=True)]
+    views = [memory[place : place + nbytes] for place, nbytes in pieces]
+    moved = [view.copy() if apart else view for view, apart in zip(views, aside, strict=True)]
+    for data in moved:
+        memory[start : start + data.size] = data
+        start += data.size
 
 
 def windows(

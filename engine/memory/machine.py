@@ -18,7 +18,7 @@ from typing import Final
 import psutil
 
 from engine.address_space import limit, raise_it, room
-from engine.cancel import Cancel
+from engine.cancel import Cancel, patiently
 from engine.cgroups import memory_limit, memory_room
 from engine.errors import BudgetError, MillstreamError, ModelFileError
 from engine.memory.figures import LARGEST_BLOCK, MOST_THREADS, Drive, Speeds, keep, load, now
@@ -35,6 +35,8 @@ BLOCK: Final = 1 << 20
 """Bytes of the blocks by which threads are compared."""
 MOST: Final = 32 << 20
 """Bytes of memory that all buffers together take at most."""
+LEAST: Final = 16 << 20
+"""The same where little is granted: less than what a plan allows for things that are not there yet."""
 AS_GOOD, ENOUGH = 0.9, 0.9
 """Shares of the best rate that so many threads, and blocks of such a size, have to reach."""
 
@@ -84,17 +86,23 @@ def measured_at(file: Path, threads: int, measurements: Path | None) -> int | No
 
 
 def drive_of(
-    file: Path, measurements: Path | None = None, *, remeasure: bool = False, cancel: Cancel | None = None
+    file: Path,
+    measurements: Path | None = None,
+    *,
+    remeasure: bool = False,
+    most: int = MOST,
+    cancel: Cancel | None = None,
 ) -> Drive:
-    """The figures of the drive that a model's file is on, measured in about two seconds where none are kept.
+    """The figures of the drive that a model's file is on, measured in about two seconds where none are kept, with about
+    `most` bytes of memory.
 
     A file of figures that is damaged, or cannot be written, is as if there were none. Raises ModelFileError where the
     model's file cannot be read, and `Cancelled` where that comes first, even while a read hangs.
     """
-    device = _device(file)
+    device = patiently(lambda: _device(file), cancel)
     if not remeasure and (known := load(measurements).drives.get(device)) is not None:
         return known.value
-    drive = measure_drive(file, cancel=cancel)
+    drive = measure_drive(file, most=most, cancel=cancel)
     keep(measurements, lambda figures: figures.drives.update({device: now(drive)}))
     return drive
 
@@ -125,13 +133,14 @@ def speeds_of(
     return told
 
 
-def measure_drive(file: Path, seconds: float = SECONDS, cancel: Cancel | None = None) -> Drive:
+def measure_drive(file: Path, seconds: float = SECONDS, cancel: Cancel | None = None, *, most: int = MOST) -> Drive:
     """Read random blocks of a file for so long with each number of threads, then in each size. Raises as `drive_of`."""
-    with _Reader(file) as reader:
+    most = min(max(most, LEAST), MOST)
+    with patiently(lambda: _Reader(file), cancel) as reader:
         block = reader.fitting(BLOCK)
-        by_threads = {n: timed(reader, n, block, seconds, cancel=cancel) for n in THREADS if n * block <= MOST}
+        by_threads = {n: timed(reader, n, block, seconds, cancel=cancel) for n in THREADS if n * block <= most}
         threads = fewest_as_good({n: rate.bandwidth for n, rate in by_threads.items()}, AS_GOOD)
-        sizes = sorted({reader.fitting(size) for size in BLOCKS if threads * size <= MOST})
+        sizes = sorted({reader.fitting(size) for size in BLOCKS if threads * size <= most})
         by_size = {size: timed(reader, threads, size, seconds, cancel=cancel).bandwidth for size in sizes}
         small = timed(reader, 1, reader.fitting(PAGE), seconds, cancel=cancel)
         return Drive(

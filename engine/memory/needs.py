@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
 
+from engine.cancel import Cancel
 from engine.decode.cache import cache_bytes
 from engine.formats.index import TensorIndex
 from engine.memory.blocks import most_room
 from engine.memory.outline import whole_outline
 from engine.memory.planner import GRANULE, items_of
 from engine.memory.step import activation_bytes, pass_lengths, step_of
+from engine.models.rotary import table_bytes
 from engine.types import Budgets
 from engine.vision.eyes import Eyes
 from engine.vision.needs import tower_needs
@@ -19,9 +21,12 @@ from engine.vision.needs import tower_needs
 class Needs:
     """What a model takes, part by part."""
 
-    def __init__(self, index: TensorIndex, budgets: Budgets, eyes: Eyes | None, threads: int) -> None:
+    def __init__(
+        self, index: TensorIndex, budgets: Budgets, eyes: Eyes | None, threads: int, cancel: Cancel | None = None
+    ) -> None:
+        """Raises as `whole_outline`."""
         self.index, self.budgets, self.threads = index, budgets, threads
-        self.outlined = whole_outline(index, 1)
+        self.outlined = whole_outline(index, 1, cancel)
         self.model = self.outlined.model
         self.step = step_of(self.model)
         self.items = items_of(index, self.outlined, self.step)
@@ -54,8 +59,8 @@ class Needs:
 
     def tables(self, context: int) -> int:
         """Those of the model, and of a conversation with pictures where these turn by places of their own."""
-        each = {turn: table.cos.nbytes + table.sin.nbytes for turn, table in self.model.tables.items()}
-        return context * (sum(each.values()) + sum(each[turn] for turn in self.model.turns))
+        tables = self.model.tables
+        return context * table_bytes([*tables.values(), *(tables[turn] for turn in self.model.turns)])
 
     def _activations_by_chunk(self, context: int, records: bool, most: int) -> dict[int, int]:
         lengths = sorted(n for n in {*pass_lengths(self.budgets.chunk), *self.chunks} if n <= most)

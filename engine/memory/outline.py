@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine import models
+from engine.cancel import Cancel
 from engine.formats.index import TensorIndex, TensorInfo
 from engine.kernels.ops import InputRounding
 from engine.memory.meter import Meter
@@ -38,9 +39,9 @@ def outline(index: TensorIndex, context: int) -> Model:
     return whole_outline(index, context).model
 
 
-def whole_outline(index: TensorIndex, context: int) -> Outline:
-    """The same with its tensors."""
-    with closing(_Outline(index)) as store:
+def whole_outline(index: TensorIndex, context: int, cancel: Cancel | None = None) -> Outline:
+    """The same with its tensors. `cancel` makes it raise `Cancelled`."""
+    with closing(_Outline(index, cancel)) as store:
         model = models.build(index.metadata, store, context=context)
     return Outline(model, frozenset(store.used), frozenset(store.matrices))
 
@@ -48,8 +49,8 @@ def whole_outline(index: TensorIndex, context: int) -> Outline:
 class _Outline(WeightStore):
     """Checks every tensor that a model asks for as `WeightStore` does, and reads none but short vectors."""
 
-    def __init__(self, index: TensorIndex) -> None:
-        super().__init__(index, PaperOps(1), Meter())
+    def __init__(self, index: TensorIndex, cancel: Cancel | None) -> None:
+        super().__init__(index, PaperOps(1), Meter(), cancel=cancel)
         self.used: set[str] = set()
         self.matrices: set[str] = set()
 

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from engine.kernels.kv import positions, row_bytes
 from engine.kernels.native.recording import LONGEST
 from engine.kernels.native.scratch import Scratch
-from engine.kernels.native.tensors import room_bytes
 from engine.kernels.ops import (
     Activation,
     AttentionSpec,
@@ -26,49 +25,8 @@ from engine.kernels.ops import (
     Weight,
 )
 from engine.kernels.state import StateSpec
+from engine.memory.paper_room import PaperRoom, PaperTensor, PaperView
 from engine.memory.uses import PaperVector, PaperWeight, Use, VectorUse
-
-
-class _Room:
-    """Buffers by size, of which none is given back to the system, as `Workspace`."""
-
-    def __init__(self) -> None:
-        self.free: dict[int, int] = {}
-        self.nbytes = 0
-
-    def take(self, n: int, width: int) -> PaperTensor:
-        size = room_bytes(n, width)
-        if self.free.get(size, 0):
-            self.free[size] -= 1
-        else:
-            self.nbytes += size
-        return PaperTensor(n, width, self, size)
-
-
-class PaperTensor:
-    """[n, width], whose buffer goes back to its room with the last reference."""
-
-    def __init__(self, n: int, width: int, room: _Room, size: int) -> None:
-        self.n, self.width = n, width
-        self._room, self._size = room, size
-
-    def __del__(self) -> None:
-        self._room.free[self._size] = self._room.free.get(self._size, 0) + 1
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.n, self.width
-
-
-class PaperView(PaperTensor):
-    """Elements of another tensor, which they keep alive."""
-
-    def __init__(self, owner: PaperTensor, n: int, width: int) -> None:
-        self.n, self.width = n, width
-        self._owner = owner
-
-    def __del__(self) -> None:
-        pass
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +66,7 @@ class PaperOps:
     vectors: list[VectorUse] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._room = _Room()
+        self._room = PaperRoom()
         self._rooms = [self._room]
         self._scratch = Scratch(self.threads)
 
@@ -137,7 +95,7 @@ class PaperOps:
             if n > LONGEST or not self.records:
                 return forward(tokens, start)
             if n not in outputs:
-                own, self._room = self._room, _Room()
+                own, self._room = self._room, PaperRoom()
                 self._rooms.append(self._room)
                 try:
                     outputs[n] = forward(tokens, start)

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from engine.address_space import raise_it
 from engine.buffers import U8
+from engine.cancel import Cancel, patiently
 from engine.errors import BudgetError, ModelFileError
 from engine.memory.raw_file import PAGE, NotAFileError, RawFile, open_raw
 
@@ -143,17 +144,20 @@ class ModelFile:
 
 
 class ModelFiles:
-    """The files of a model, each opened when it is first asked for. For one thread."""
+    """The files of a model, each opened when it is first asked for. For one thread. `cancel` breaks an opening that
+    hangs."""
 
-    def __init__(self, *, keep_cached: bool = True) -> None:
+    def __init__(self, *, keep_cached: bool = True, cancel: Cancel | None = None) -> None:
         self._keep_cached = keep_cached
+        self._cancel = cancel
         self._files: dict[Path, ModelFile] = {}
 
     def __getitem__(self, path: Path) -> ModelFile:
-        """Raises ModelFileError where it cannot be opened."""
+        """Raises ModelFileError where it cannot be opened, and `Cancelled`."""
         file = self._files.get(path)
         if file is None:
-            file = self._files[path] = ModelFile(path, keep_cached=self._keep_cached)
+            file = patiently(lambda: ModelFile(path, keep_cached=self._keep_cached), self._cancel)
+            self._files[path] = file
         return file
 
     def close(self) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,29 +12,20 @@ import numpy.typing as npt
 from engine import weights
 from engine.address_space import raise_it
 from engine.buffers import ALIGNMENT, in_large_pages
-from engine.cancel import Cancel, Cancelled
+from engine.cancel import Cancel
 from engine.errors import BudgetError, ModelFileError
-from engine.formats.index import Span, TensorIndex, TensorInfo
+from engine.formats.index import TensorIndex, TensorInfo
 from engine.kernels.lending import Lent
 from engine.kernels.ops import Handle, InputRounding, Ops, Stack, Weight
 from engine.memory.meter import Meter
-from engine.memory.reader import ModelFile, ModelFiles, Pending, ReadPool
-from engine.memory.rows import StreamedRows, put_in_order
+from engine.memory.rows import StreamedRows
 from engine.memory.stream import Stream
+from engine.memory.tensor_reader import TensorReader
 from engine.types import LoadProgress
 from engine.units import human_bytes
 
 if TYPE_CHECKING:
     from engine.memory.planner import Placement
-
-PIECE = 8 << 20
-"""Bytes per read: small enough that a cancel is noticed at once, large enough for any disk."""
-SMALL_PIECE = 1 << 17
-"""The same where the system is to keep no copy: so much of one it has for each that is read at once."""
-
-
-AT_ONCE = 4
-"""Pieces that are read at once: most drives give more to several, and a read that hangs can be left to itself."""
 
 Rows = tuple[str, int, int]
 """Of a tensor, so many rows from a first one on: those of it, or of each of its matrices."""
@@ -67,12 +55,9 @@ class WeightStore:
         self._index = index
         self._ops = ops
         self._meter = meter
-        self._progress = progress
-        self._cancel = cancel
         self._placement = placement
         self._stream = stream
-        self._keep_cached = keep_cached
-        self._files = ModelFiles(keep_cached=keep_cached)
+        self._reader = TensorReader(keep_cached=keep_cached, progress=progress, cancel=cancel)
         self._room: npt.NDArray[np.uint8] | None = None
         self._taken = 0
         self._matrices: dict[tuple[str, int, int, InputRounding, float | None], Handle] = {}
@@ -81,10 +66,17 @@ class WeightStore:
         self._bytes: dict[str, npt.NDArray[np.uint8]] = {}
         self._vectors: dict[str, npt.NDArray[np.float32]] = {}
         self._skipped: set[str] = set()
-        self.total = sum(map(self._held_bytes, index.tensors.values()))
+        self._reader.total = sum(map(self._held_bytes, index.tensors.values()))
+
+    @property
+    def total(self) -> int:
         """Bytes of all tensors in the file that stay in memory, but those that are skipped."""
-        self.bytes_read = 0
+        return self._reader.total
+
+    @property
+    def bytes_read(self) -> int:
         """Bytes read from disk so far."""
+        return self._reader.bytes_read
 
     def has(self, name: str) -> bool:
         return name in self._index.tensors or name in self._index.vectors
@@ -167,7 +159,7 @@ class WeightStore:
         """The model has no use for this tensor: it counts as used, and is not read."""
         if name in self._index.tensors and name not in self._skipped:
             self._skipped.add(name)
-            self.total -= self._held_bytes(self._index.tensors[name])
+            self._reader.total -= self._held_bytes(self._index.tensors[name])
 
     def require_all_used(self, prefix: str = "blk.") -> None:
         """Raises ModelFileError where the file has a tensor of that prefix, by default a layer's, that nobody asked
@@ -187,13 +179,7 @@ class WeightStore:
 
     def close(self) -> None:
         """Close the files. A second call does nothing."""
-        if "_pool" in self.__dict__:
-            self._pool.close()
-        self._files.close()
-
-    @cached_property
-    def _pool(self) -> ReadPool:
-        return ReadPool(AT_ONCE)
+        self._reader.close()
 
     @property
     def lent(self) -> Mapping[Rows, StreamedRows]:
@@ -254,7 +240,7 @@ class WeightStore:
         if info.name not in self._vectors:
             self._meter.add("weights", decoded_bytes(info))
             packed = np.empty(info.nbytes, np.uint8)
-            self._fill(packed, info)
+            self._reader.read(packed, info)
             values = weights.get(info.encoding).decode(packed.reshape(math.prod(info.shape[:-1]), -1))
             self._vectors[info.name] = _changed(values, info).reshape(info.shape)
         return self._vectors[info.name]
@@ -287,63 +273,8 @@ class WeightStore:
         """The first `nbytes` of a tensor."""
         self._meter.add("weights", nbytes)
         data = self._place(nbytes)
-        self._fill(data, info)
+        self._reader.read(data, info)
         return data
-
-    def _fill(self, data: npt.NDArray[np.uint8], info: TensorInfo) -> None:
-        """Read as many of a tensor's first bytes."""
-        at = 0
-        for span in info.spans:
-            piece = data[at : at + span.nbytes]
-            self._read_span(span, piece, info)
-            at += piece.size
-        if info.transposed:
-            _transpose(data, info)
-
-    def _read_span(self, span: Span, into: npt.NDArray[np.uint8], info: TensorInfo) -> None:
-        """The first bytes of a span."""
-        file = _Anywhere(self._files[span.path])
-        piece_bytes = PIECE if self._keep_cached else SMALL_PIECE
-        most = max(piece_bytes // info.unit_bytes, 1) * info.unit_bytes
-        starts = iter(range(0, into.size, most))
-        under_way: deque[tuple[Pending, npt.NDArray[np.uint8]]] = deque()
-        try:
-            while True:
-                for start in islice(starts, AT_ONCE - len(under_way)):
-                    piece = into[start : start + most]
-                    pending = self._pool.submit(file, span.offset + start, piece.data, info.name, piece.size)
-                    under_way.append((pending, piece))
-                if not under_way:
-                    return
-                self._await(under_way[0][0])
-                _, piece = under_way.popleft()
-                if info.split_heads or info.column_runs:
-                    put_in_order(piece, info)
-                self.bytes_read += piece.size
-                if self._progress is not None:
-                    self._progress(LoadProgress("Reading weights", self.bytes_read, self.total))
-        finally:
-            self._pool.abandon(pending for pending, _ in under_way)
-
-    def _await(self, read: Pending) -> None:
-        cancel = self._cancel or Cancel()
-        with cancel.on_set(self._pool.wake):
-            if not self._pool.wait(read, cancel.is_set):
-                raise Cancelled
-        cancel.check()
-        if read.error is not None:
-            raise read.error
-
-
-class _Anywhere:
-    """A file that is read into memory which lies anywhere."""
-
-    def __init__(self, file: ModelFile) -> None:
-        self._file = file
-
-    def read_pages(self, into: memoryview, offset: int, tensor: str, least: int) -> int:
-        self._file.read(np.frombuffer(into, np.uint8), offset, tensor)
-        return least
 
 
 def decoded_bytes(info: TensorInfo) -> int:
@@ -357,12 +288,6 @@ def _changed(values: npt.NDArray[np.float32], info: TensorInfo) -> npt.NDArray[n
         with np.errstate(over="ignore"):
             return (-np.exp(values.astype(np.float64))).astype(np.float32)
     return values + np.float32(info.shift) if info.shift else values
-
-
-def _transpose(data: npt.NDArray[np.uint8], info: TensorInfo) -> None:
-    """Bring a matrix that lies column by column into rows, in place."""
-    rows, columns = info.shape
-    data[:] = data.reshape(columns, rows, -1).swapaxes(0, 1).reshape(-1)
 
 
 def _rounded(nbytes: int) -> int:

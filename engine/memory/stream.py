@@ -225,13 +225,13 @@ class Stream:
     def _routed(self, key: Key, ids: Sequence[int]) -> Iterator[Block]:
         """The blocks of these experts. One that is kept, or is to be, is one block of all three matrices."""
         self._settle()
+        spoilt = {expert for layer, expert, *_ in self._spoilt if layer == key}
         found: dict[int, U8 | None] = {}
         if self._slabs is not None:
             self._slabs.begin(key, ids)
-            found = {expert: self._slabs.find(key, expert) for expert in ids}
+            found = {expert: self._slabs.find(key, expert) for expert in ids if expert not in spoilt}
             kept = sum(slab is not None for slab in found.values())
-            self._found, self._missed = self._found + kept, self._missed + len(found) - kept
-        spoilt = {expert for layer, expert, *_ in self._spoilt if layer == key}
+            self._found, self._missed = self._found + kept, self._missed + len(ids) - kept
         for expert in ids:
             runs = [matrix.matrix(expert) for matrix in key]
             if expert not in spoilt and not any(len(run.held) for run in runs):

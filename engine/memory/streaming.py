@@ -18,12 +18,12 @@ class Streaming:
     All but `stop` is for one thread at a time.
     """
 
-    def __init__(self, placement: Placement, meter: Meter) -> None:
-        """Raises BudgetError where the memory is not there."""
+    def __init__(self, placement: Placement, meter: Meter, cancel: Cancel | None = None) -> None:
+        """`cancel` breaks the opening of files. Raises BudgetError where the memory is not there."""
         self._placement, self._meter = placement, meter
         meter.add("arena", placement.arena)
         arena = Arena(placement.arena)
-        self._files = ModelFiles(keep_cached=False)
+        self._files = ModelFiles(keep_cached=False, cancel=cancel)
         self._pool = ReadPool(placement.io_threads)
         self._slabs: Slabs | None = None
         self.stream = Stream(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -35,18 +36,26 @@ class Turn:
         """cos and sin for positions 0 … context - 1: 4 · dims bytes for each position."""
         return self.at(np.arange(context))
 
-    def at(self, places: npt.NDArray[np.int64]) -> Rotary:
-        """cos and sin for the places int [n] of text, or int [n, 3] where there are axes.
+    def at(self, places: npt.NDArray[np.int64], into: Rotary | None = None) -> Rotary:
+        """cos and sin for the places int [n] of text, or int [n, 3] where there are axes; written over those of `into`,
+        a table of as many places, where it is given.
 
         Angles, functions and products are float64, rounded once to float32.
         """
-        cos, sin = (np.empty((len(places), self.frequencies.size), np.float32) for _ in range(2))
+        if into is None:
+            cos, sin = (np.empty((len(places), self.frequencies.size), np.float32) for _ in range(2))
+            into = Rotary(cos, sin, self.style)
         for start in range(0, len(places), AT_ONCE):
             part = slice(start, start + AT_ONCE)
             turned = places[part, None] if places.ndim == 1 else places[part][:, self.axes]
             angles = turned.astype(np.float64) * self.frequencies
-            cos[part], sin[part] = self.amplitude * np.cos(angles), self.amplitude * np.sin(angles)
-        return Rotary(cos, sin, self.style)
+            into.cos[part], into.sin[part] = self.amplitude * np.cos(angles), self.amplitude * np.sin(angles)
+        return into
+
+
+def table_bytes(tables: Iterable[Rotary]) -> int:
+    """Bytes that they hold."""
+    return sum(table.cos.nbytes + table.sin.nbytes for table in tables)
 
 
 def inverse_frequencies(theta: float, dims: int) -> F64:

@@ -28,6 +28,7 @@ from engine import (
 )
 from engine.cancel import Cancelled
 from engine.errors import ContextError, ImageError, ModelFileError, SettingsError
+from engine.models.rotary import table_bytes
 from engine.types import PLACE
 from tests.engine.vision.towers import HALF, fill, gemma3, qwen, write
 from tests.tiny_chat import write_tiny_chat
@@ -202,6 +203,15 @@ def test_the_tower_and_the_pictures_are_counted(engine: Engine) -> None:
     assert both.vision - engine.memory.vision == area * values_of_a_patch
     engine.close()
     assert engine.memory.total == 0
+
+
+def test_the_places_of_a_conversation_with_pictures_are_counted_once_they_are_kept(engine: Engine) -> None:
+    own = table_bytes(engine._model.tables.values())
+    assert engine.memory.tables == own < engine.plan.tables
+    for images in ((FIRST,), (SECOND, FIRST), ()):
+        rows_after(engine, [Message("user", "?", images=images)])
+        held = own + table_bytes(engine._forward._tables.values())
+        assert engine.memory.tables == held == engine.plan.tables
 
 
 def test_the_prompt_with_its_pictures_must_fit(folder: Path, model: PreTrainedModel) -> None:

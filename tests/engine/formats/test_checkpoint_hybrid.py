@@ -17,7 +17,7 @@ from engine.errors import MillstreamError, ModelFileError, UnsupportedModelError
 from engine.formats import open_index
 from engine.formats.index import TensorIndex
 from engine.kernels.native import NativeOps
-from engine.memory import store as store_module
+from engine.memory import tensor_reader
 from engine.memory.meter import Meter
 from engine.memory.store import WeightStore
 from engine.types import Finished, Text
@@ -98,7 +98,7 @@ def test_heads_come_into_their_order_however_much_is_read_at_once(
     write_checkpoint(folder, tiny("qwen35", **ENDS))
     index = open_index(folder)
     whole = logits(index)
-    monkeypatch.setattr(store_module, "PIECE", piece)
+    monkeypatch.setattr(tensor_reader, "PIECE", piece)
     assert np.array_equal(logits(index).view(np.uint32), whole.view(np.uint32))
 
 

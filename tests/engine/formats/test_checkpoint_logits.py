@@ -15,7 +15,7 @@ from engine import models
 from engine.formats import open_index
 from engine.formats.index import TensorIndex
 from engine.kernels.native import NativeOps
-from engine.memory import store as store_module
+from engine.memory import tensor_reader
 from engine.memory.meter import Meter
 from engine.memory.store import WeightStore
 from tests.engine.formats.checkpoints import write_checkpoint
@@ -97,7 +97,7 @@ def test_heads_are_joined_however_many_fit_into_one_read(folder: Path, monkeypat
     whole = logits(index)
     head = index.tensors["blk.0.attn_q.weight"].unit_bytes
     for piece in (head // 3, head, 3 * head):
-        monkeypatch.setattr(store_module, "PIECE", piece)
+        monkeypatch.setattr(tensor_reader, "PIECE", piece)
         assert np.array_equal(logits(index).view(np.uint32), whole.view(np.uint32)), piece
 
 

@@ -13,7 +13,7 @@ from bench.cached_pages import forget
 from bench.make_big import PRESETS, Shape, copied_tokenizer, write_big
 from engine.formats import open_index
 from tests.bytewise import bytewise
-from tests.outside import Watched, bytes_read, in_group, linux, millstream, no_group, watch
+from tests.outside import Watched, bare_data, bytes_read, in_group, linux, millstream, no_group, watch, within
 
 pytestmark = linux
 
@@ -100,6 +100,24 @@ def test_the_overhead_that_a_plan_states_is_what_a_process_takes(small: Large) -
     overhead = plan_of(small)["overhead"]
     seen = small.run(*small.command("fingerprint", "-p", TEXT, "-n", 2))
     assert seen.resident - small.ram <= overhead <= 1.5 * seen.resident
+
+
+def test_a_drive_that_was_never_measured_is_measured_within_it(small: Large, tmp_path: Path) -> None:
+    ceiling = small.ram + plan_of(small)["overhead"]
+    seen = small.run("env", f"MILLSTREAM_HOME={tmp_path}", *small.command("fingerprint", "-p", TEXT, "-n", 1))
+    assert seen.json() and list(tmp_path.rglob("*.json"))
+    assert seen.together <= ceiling, _millions(seen)
+
+
+def test_a_process_that_is_refused_more_answers_the_same(small: Large) -> None:
+    """From its birth, the kernel gives it no more private memory than a bare interpreter has, what was granted and what
+    the plan states beside it; reserved memory counts that nobody ever touches."""
+    question = ("-p", TEXT * 3, "-n", TOKENS, "--io-threads", 8)
+    limit = bare_data() + small.ram + plan_of(small)["overhead"]
+    limited = small.run(*within(small.command("fingerprint", *question), limit))
+    assert limited.json() == small.run(*small.unbounded("fingerprint", *question)).json()
+    refused = small.run(*within(small.unbounded("fingerprint", *question), limit))
+    assert refused.code != 0 and "The system refused" in refused.errors
 
 
 def test_a_group_that_may_hold_no_more_lets_it_live_and_answer_the_same(small: Large) -> None:

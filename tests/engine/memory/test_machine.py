@@ -31,7 +31,7 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "measure_drive", lambda file, cancel: DRIVE)
+    monkeypatch.setattr(machine, "measure_drive", lambda file, most, cancel: DRIVE)
 
 
 def write(root: Path, files: dict[str, str]) -> Path:
@@ -169,7 +169,7 @@ def test_figures_are_kept_by_device_and_measured_again_on_request(
     assert kept_drive(model, kept) is None
     assert drive_of(model, kept) == DRIVE == kept_drive(model, kept)
     other = Drive(9e8, 1e-4, 2, 1 << 20)
-    monkeypatch.setattr(machine, "measure_drive", lambda file, cancel: other)
+    monkeypatch.setattr(machine, "measure_drive", lambda file, most, cancel: other)
     assert drive_of(model, kept) == DRIVE
     assert drive_of(model, kept, remeasure=True) == other == kept_drive(model, kept)
     content = json.loads(kept.read_text())

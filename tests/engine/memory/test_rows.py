@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -209,3 +210,18 @@ def test_putting_in_order_needs_little_memory_and_is_the_same_for_any_part() -> 
     whole = data.copy()
     put_in_order(whole, columns_moved)
     np.testing.assert_array_equal(whole.reshape(rows, -1), np.roll(data.reshape(rows, -1), -14, axis=1))
+
+
+def test_rows_out_of_order_are_brought_together_without_a_second_copy_of_them(path: Path) -> None:
+    """The arena is all that is planned for them."""
+    rows = 400
+    info = replace(tensor(path, 4096, rows, 1000), runs=((200, rows), (1, 200), (0, 1)))
+    expected = resident(info)
+    with streaming(4 * info.nbytes, block_bytes=info.nbytes) as stream:
+        lent = stream.matrix(info)
+        np.testing.assert_array_equal(walk(stream, lent), expected)
+        tracemalloc.start()
+        rows_of_windows = [len(window.data[0]) for window in stream.walk([lent])]
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert rows_of_windows == [rows] and peak < info.nbytes / 4

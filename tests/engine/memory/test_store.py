@@ -18,7 +18,7 @@ from engine.formats import open_index
 from engine.formats.index import TensorIndex, TensorInfo
 from engine.kernels.ops import Handle, Ops, Weight
 from engine.kernels.plain import PlainOps
-from engine.memory import store as store_module
+from engine.memory import tensor_reader
 from engine.memory.meter import Meter
 from engine.memory.reader import ModelFile
 from engine.memory.store import WeightStore
@@ -124,7 +124,7 @@ def test_numbers_are_held_and_counted_once_as_float32(tmp_path: Path) -> None:
 def test_progress_rises_to_the_total(
     index: TensorIndex, open_store: Callable[..., WeightStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "PIECE", 1000)
+    monkeypatch.setattr(tensor_reader, "PIECE", 1000)
     seen: list[LoadProgress] = []
     store = open_store(progress=seen.append)
     for name, info in index.tensors.items():
@@ -138,7 +138,7 @@ def test_progress_rises_to_the_total(
 def test_cancel_stops_between_two_pieces_of_one_tensor(
     index: TensorIndex, open_store: Callable[..., WeightStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "PIECE", 1000)
+    monkeypatch.setattr(tensor_reader, "PIECE", 1000)
     cancel, seen = Cancel(), []
 
     def progress(step: LoadProgress) -> None:

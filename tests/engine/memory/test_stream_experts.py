@@ -3,7 +3,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -20,7 +20,6 @@ from engine.memory.stream import Stream
 from tests.engine.memory.streaming import (
     U8,
     HangingReads,
-    hanging_reads,
     in_time,
     page_room,
     random_bytes,
@@ -122,12 +121,6 @@ def path(tmp_path: Path) -> Path:
     return write(tmp_path / "experts", random_bytes(1_400_000))
 
 
-@pytest.fixture
-def reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingReads]:
-    with hanging_reads(tmp_path, monkeypatch) as hanging:
-        yield hanging
-
-
 @pytest.mark.parametrize("slabs", [0, 1, 4, 12])
 def test_random_routes_give_the_bytes_of_the_experts(slabs: int, path: Path) -> None:
     draws = np.random.default_rng(slabs)
@@ -209,7 +202,10 @@ def test_room_that_a_hanging_read_may_write_to_goes_to_no_other_expert(path: Pat
             reads.which = lambda offset: False
             mixture.stream.cancel = None
             for _ in range(2):
+                before = mixture.stream.counts
                 mixture.check(0, [3])
+                again = mixture.stream.counts - before
+                assert (again.found, again.missed) == (0, 1)  # it has a room still, but what is there is not it
                 mixture.check(1, [0, 1])
                 mixture.check(0, [2, 4])
             assert not mixture.reads_nothing(0, [3])

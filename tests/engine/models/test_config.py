@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import tracemalloc
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -24,6 +25,7 @@ from engine.models.config import Config
 from engine.models.decoder import Decoder
 from engine.models.gemma4 import Gemma4
 from engine.models.metadata import Metadata
+from engine.models.rotary import Turn, inverse_frequencies, table_bytes
 from engine.models.scaling import Scaling
 from tests.tiny import load_model, tiny, write_gguf
 
@@ -350,6 +352,20 @@ def test_a_long_context_claimed_by_the_file_costs_only_what_is_asked_for(index: 
     assert model.context_length == 8
     tables = list(model.tables.values())
     assert tables and all(table.cos.shape == table.sin.shape == (8, table.cos.shape[1]) for table in tables)
+
+
+def test_a_table_is_made_and_made_anew_without_a_second_one_beside_it() -> None:
+    turn, places = Turn(inverse_frequencies(1e4, 128), "halves"), np.arange(40_000)
+    tracemalloc.start()
+    table = turn.table(len(places))
+    held, peak = tracemalloc.get_traced_memory()
+    tracemalloc.reset_peak()
+    again = turn.at(places + 5, table)
+    _, later = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held >= table_bytes([table]) == 40_000 * 128 * 4
+    assert max(peak, later) < 1.2 * held
+    assert again is table and table.cos.tobytes() == turn.at(places + 5).cos.tobytes()
 
 
 def test_the_context_is_at_most_what_the_file_claims(index: TensorIndex) -> None:
