@@ -127,7 +127,6 @@ def this_machine(
     whose measurement takes memory itself, is not measured."""
     threads = budgets.threads or default_threads()
     pending = ALLOWANCE + (0 if loading else info.vocabulary * TOKENIZER_ENTRY)
-
     reading = min(threads, processors())  # more of them take turns
 
     def memory() -> float | None:
