@@ -3,12 +3,9 @@
 import sys
 
 try:
-    from app.cli import INTERRUPTED, main
-except KeyboardInterrupt:
-    sys.exit(130)
+    from app.cli import main
 
-try:
     code = main()
-except KeyboardInterrupt:
-    code = INTERRUPTED
+except KeyboardInterrupt:  # before the program answers it by itself
+    code = 130
 sys.exit(code)

@@ -13,8 +13,9 @@ AGAIN = 0.02
 
 
 def answer() -> None:
-    """Have Ctrl+C raise KeyboardInterrupt, and SIGTERM and SIGHUP, on Windows Ctrl+Break, raise SystemExit with 128 and
-    the signal's number. A signal that whoever started the program has it ignore, as `nohup` does, stays ignored.
+    """For a process that is one command's alone: have Ctrl+C raise KeyboardInterrupt, and SIGTERM and SIGHUP, on
+    Windows Ctrl+Break, raise SystemExit with 128 and the signal's number. A signal that whoever started the program
+    has it ignore, as `nohup` does, stays ignored.
 
     Windows knows no request to leave but those of a console, which reach all processes on it.
     """

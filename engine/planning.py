@@ -128,7 +128,6 @@ def this_machine(
     whose measurement takes memory itself, are not measured."""
     threads = budgets.threads or default_threads()
     pending = ALLOWANCE + (0 if loading else info.vocabulary * TOKENIZER_ENTRY)
-
     reading = min(threads, processors())  # more of them take turns
 
     def speeds(encodings: Collection[str]) -> Speeds | None:
