@@ -39,8 +39,9 @@ class GoneError(DownloadError):
 class RemoteFile:
     """One file of a repository at one revision.
 
-    `path` is as the source spells it, with "/" between parts, and is not yet safe to write to. `sha256` is in hex
-    digits; "" where the source does not tell it. `nbytes` is its whole size.
+    `path` is as the source spells it, with "/" between parts, and is not yet safe to write to (`registry.paths`).
+    `nbytes` is its whole size. `sha256` is in hex digits; "" where the source does not tell it. `git_sha1` is told of
+    small files instead: sha1 of "blob", a blank, the size in digits, a NUL, and the bytes.
     """
 
     source: str
@@ -49,6 +50,7 @@ class RemoteFile:
     path: str
     nbytes: int
     sha256: str = ""
+    git_sha1: str = ""
 
     @property
     def name(self) -> str:
