@@ -13,7 +13,7 @@ from typing import Literal
 
 from engine.cancel import Cancel
 from engine.errors import DownloadError, StorageError
-from registry.downloads.files import inside, make_folder, storage
+from registry.downloads.files import NEW, inside, make_folder, storage
 from registry.downloads.record import ItemFolder, Record
 from registry.downloads.transfer import CHUNK, Transfer, WrongFileError, is_whole, part_bytes, sha256_of
 from registry.downloads.waits import Bandwidth
@@ -88,7 +88,7 @@ class Job:
         if not file.sha256:
             return
         path = self.folder.file(name)
-        new = path.with_name(f"{path.name}.new")
+        new = path.with_name(path.name + NEW)
         beside = inside(self.folder.root, *self.record.wanted.steps()[:-1])
         # A disk without such names, or without the file after all: it is downloaded then.
         with suppress(OSError, StorageError):

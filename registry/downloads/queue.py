@@ -58,6 +58,7 @@ class Downloads:
         self._clock = clock or Time()
         self._bandwidth = Bandwidth(rate, self._clock)
         self._state = threading.Condition(threading.RLock())
+        self._telling = threading.RLock()
         self._entries: dict[str, Entry] = {}
         self._closed = False
         self._worker = Worker(
@@ -190,6 +191,12 @@ class Downloads:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, end - time.monotonic()))
 
+    def __enter__(self) -> Downloads:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def _check_open(self) -> None:
         if self._closed:
             raise DownloadError("The downloads are closed: start Millstream again.")
@@ -251,13 +258,13 @@ class Downloads:
         self._worker.start(entry)
 
     def _tell(self, entry: Entry) -> Item:
-        with self._state:
-            now = self._clock.now()
-            item = entry.snapshot(now)
-            entry.told = now
-            silent = self._closed or self._on_change is None
-        if not silent and self._on_change is not None:
-            self._on_change(item)
+        with self._telling:  # else an older state could be told after a newer one
+            with self._state:
+                now = self._clock.now()
+                item = entry.snapshot(now)
+                entry.told = now
+            if self._on_change is not None and not self._closed:
+                self._on_change(item)
         return item
 
 

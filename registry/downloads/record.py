@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from engine.errors import DownloadError
-from registry.downloads.files import FOLDER, check_name, inside, make_folder, storage
+from registry.downloads.files import FOLDER, safe_steps, inside, make_folder, storage
 from registry.downloads.transfer import part_bytes, remote_fields, remote_file
 from registry.saved import read_json, rename, write_json
 from registry.sources.source import RemoteFile
@@ -50,16 +51,17 @@ class Wanted:
 
     def steps(self) -> tuple[str, ...]:
         """The folders from the library's down to the model's. Raises DownloadError for what no folder can be named."""
-        repository = self.files[0].repository
-        return tuple(check_name(step, repository) for step in [*repository.split("/"), self.name])
+        if len(name := safe_steps(self.name)) != 1:
+            raise DownloadError(f"“{self.name}” cannot be a folder's name: it holds a /. Choose another model.")
+        return safe_steps(self.files[0].repository) + name
 
     def names(self) -> dict[str, RemoteFile]:
         """The files by their paths in the folder. Raises DownloadError for unsafe ones, and for two the same."""
         names: dict[str, RemoteFile] = {}
         for file in self.files:
-            steps = [check_name(step, file.path) for step in file.path.split("/")]
+            steps = safe_steps(file.path)
             name = steps[-1] if file.path.lower().endswith(".gguf") else "/".join(steps)
-            if name.casefold() in (known.casefold() for known in names):
+            if _folded(name) in map(_folded, names):
                 raise DownloadError(
                     f"{self.name} has two files that would both be kept as {name}. Nothing was downloaded; choose "
                     "another model."
@@ -183,6 +185,11 @@ class ItemFolder:
         with storage(inside(self.root, FOLDER, self.id)):
             if self.path.exists():
                 shutil.rmtree(self.path)
+
+
+def _folded(name: str) -> str:
+    """The same for names that some system takes for one."""
+    return unicodedata.normalize("NFC", name).casefold()
 
 
 def left_behind(root: Path) -> list[ItemFolder]:

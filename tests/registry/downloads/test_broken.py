@@ -1,4 +1,4 @@
-"""A download that goes wrong ends with the verified file, or paused with a sentence; never with a listed corrupt one."""
+"""A broken download ends with the verified file, or paused with a sentence; never with a listed corrupt one."""
 
 from __future__ import annotations
 
