@@ -138,6 +138,7 @@ class Job:
         files, old = self.folder.files(), self.folder.old
         target = inside(self.folder.root, *steps)
         with storage(files / FILE):
+            self._clear_strange(files)
             self._provenance(files).write(files)
         make_folder(self.folder.root, *steps[:-1])
         with storage(target):
@@ -151,7 +152,16 @@ class Job:
             if target.exists():
                 rename(target, old)
             rename(files, target)
+            if old.exists():
+                shutil.rmtree(old)
         return target
+
+    def _clear_strange(self, files: Path) -> None:
+        """Remove what a killed run left beside the files."""
+        wanted = {files / Path(*name.split("/")) for name in self.record.wanted.names()}
+        for path in list(files.rglob("*")):
+            if path not in wanted and (path.is_symlink() or not path.is_dir()):
+                path.unlink()
 
     def _provenance(self, folder: Path) -> Provenance:
         wanted = self.record.wanted
@@ -163,5 +173,12 @@ class Job:
     def _kept(self, folder: Path, name: str, file: RemoteFile) -> KeptFile:
         sha256 = file.sha256.lower() or sha256_of(folder / Path(*name.split("/")), self.cancel)
         return KeptFile(
-            name, file.nbytes, sha256, file.source, file.repository, file.revision, file.path, bool(file.sha256)
+            name=name,
+            nbytes=file.nbytes,
+            sha256=sha256,
+            source=file.source,
+            repository=file.repository,
+            revision=file.revision,
+            path=file.path,
+            promised=bool(file.sha256 or file.git_sha1),
         )

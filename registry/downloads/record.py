@@ -14,7 +14,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from engine.errors import DownloadError
-from registry.downloads.files import FOLDER, safe_steps, inside, make_folder, storage
+from registry.downloads.files import FOLDER, inside, make_folder, safe_steps, storage
 from registry.downloads.transfer import part_bytes, remote_fields, remote_file
 from registry.saved import read_json, rename, write_json
 from registry.sources.source import RemoteFile
@@ -156,15 +156,23 @@ class ItemFolder:
 
     @contextmanager
     def alone(self) -> Iterator[bool]:
-        """Within it no other process works on the item: False where one already does. Raises StorageError."""
+        """Within it no other process works on the item: False where one already does. Raises StorageError.
+
+        Where there is no record at the end, the folder vanishes.
+        """
         make_folder(self.root, FOLDER, self.id)
         lock = FileLock(self.path / _LOCK)
         with storage(self.path / _LOCK), suppress(Timeout):
             lock.acquire(timeout=0)
+        alone = lock.is_locked
         try:
-            yield lock.is_locked
+            yield alone
         finally:
             lock.release()
+            if alone and not self.exists():
+                with suppress(OSError):
+                    (self.path / _LOCK).unlink(missing_ok=True)
+                    self.path.rmdir()
 
     def take_back(self, folder: Path, damaged: Iterable[str]) -> None:
         """Have a model from the library be this item's files again, but for the damaged ones. Raises StorageError."""
@@ -176,15 +184,14 @@ class ItemFolder:
                 (files / Path(*name.split("/"))).unlink(missing_ok=True)
 
     def forget(self) -> None:
-        """Have the item be no more, while it is `alone`: nobody takes up what has no record. Raises StorageError."""
+        """Have the item be no more, and delete what lies here, while it is `alone`. Raises StorageError."""
         with storage(self.path / _RECORD):
             (self.path / _RECORD).unlink(missing_ok=True)
-
-    def clear(self) -> None:
-        """Remove everything, the lock last, as far as it can be. Raises StorageError."""
-        with storage(inside(self.root, FOLDER, self.id)):
-            if self.path.exists():
-                shutil.rmtree(self.path)
+            for path in self.path.iterdir():
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                elif path.name != _LOCK:
+                    path.unlink()
 
 
 def _folded(name: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from registry.sources.source import RemoteFile
 from tests import smalldisk
 from tests.hub_faults import Big, CutOff, Hang, Slow
 from tests.hub_server import HubServer
-from tests.registry.downloads.conftest import REPOSITORY, Quick, ended, model_bytes
+from tests.registry.downloads.conftest import REPOSITORY, Quick, ended, model_bytes, reached
 from tests.registry.downloads.plain import wanted
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -54,9 +53,7 @@ def test_split_parts_and_the_tower_are_listed_together_as_one_model(
     hub.fault("labs/Split/mmproj-Split-F16.gguf", Hang(1000))
     downloads = manager()
     downloads.add(order)
-    end = time.monotonic() + 10
-    while downloads.items()[0].files[2].done < 1000 and time.monotonic() < end:
-        time.sleep(0.002)
+    reached(downloads, order.id, sum(file.nbytes for file in order.files[:2]) + 1000)
     assert [file.done == file.nbytes for file in downloads.items()[0].files] == [True, True, False]
     assert library.list() == ()
     downloads.pause(order.id)
@@ -172,9 +169,7 @@ def test_a_paused_one_goes_on_where_it_was_after_a_restart(
     hub.fault(where, Hang(MEBI + 100))
     first = manager()
     id = first.add(wanted(hub, REPOSITORY, "Tiny-Q4", "Tiny-Q4.gguf")).id
-    end = time.monotonic() + 10
-    while first.items()[0].done < MEBI + 100 and time.monotonic() < end:
-        time.sleep(0.002)
+    reached(first, id, MEBI + 100)
     first.pause(id)
     first.close()
     second = manager(go_on=True)
