@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import replace
 from itertools import takewhile
@@ -50,19 +50,24 @@ def all_beside(model: Path) -> list[Path]:
         folder = model if model.is_dir() else model.parent
         return [folder] if has_tower(folder) else []
     try:
-        names = sorted(entry.name for entry in os.scandir(model.parent) if _is_projector(entry))
+        names = [entry.name for entry in os.scandir(model.parent) if _is_projector(entry)]
     except OSError:
         return []
-    wanted = _words(model.stem)
+    return [model.with_name(name) for name in likeliest(model.stem, names) if name != model.name][:MOST]
 
-    def rank(name: str) -> tuple[int, int]:
+
+def likeliest(model: str, names: Iterable[str]) -> list[str]:
+    """Names of towers' files, in the order in which `all_beside` prefers them for a model of this name."""
+    wanted = _words(model)
+
+    def rank(name: str) -> tuple[int, int, str]:
         shared = takewhile(lambda pair: pair[0] == pair[1], zip(wanted, _words(name), strict=False))
         kinds = (
             at for at, kind in enumerate(PRECISIONS) if re.search(rf"(?<![A-Z0-9]){kind}(?![A-Z0-9])", name.upper())
         )
-        return -len(list(shared)), next(kinds, len(PRECISIONS))
+        return -len(list(shared)), next(kinds, len(PRECISIONS)), name
 
-    return [model.with_name(name) for name in sorted(names, key=rank) if name != model.name][:MOST]
+    return sorted(names, key=rank)
 
 
 def read_projector(path: Path) -> TensorIndex:

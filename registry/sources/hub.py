@@ -30,6 +30,7 @@ from registry.sources.source import Bytes, OfflineError, RemoteFile, Repository
 MAX_JSON: Final = 64 << 20
 """Bytes of an answer of the API; the longest lists of files are some MB."""
 MAX_FOUND: Final = 1000
+MAX_PAGES: Final = 100
 EXPAND: Final = ("downloads", "likes", "gated", "lastModified", "tags", "sha", "gguf", "config", "cardData")
 """What a search tells of each repository."""
 
@@ -70,15 +71,15 @@ class Hub:
             "expand": list(EXPAND),
         }
         found: list[Repository] = []
-        while params is not None and len(found) < limit:
+        for _ in range(MAX_PAGES):
+            if params is None or len(found) >= limit:
+                break
             page, params = self._json(f"{self.endpoint}/api/models", params, asking, cancel)
             if not isinstance(page, list):
                 raise _not_understood(asking)
             found += [
                 repository for item in page if (repository := _listed(_model_info(item, asking), self.name)) is not None
             ]
-            if not page:
-                break
         return tuple(found[:limit])
 
     def repository(self, id: str, cancel: Cancel, revision: str | None = None) -> Repository:
@@ -118,7 +119,8 @@ class Hub:
         part = {"Range": f"bytes={first}-{'' if last is None else last}"} if first or last is not None else {}
         with self._ask(url, asking, cancel, headers=part) as found:
             start = _start(found, file, first, asking)
-            yield Bytes(start, file.nbytes, found.chunks)
+            end = file.nbytes if last is None else min(last + 1, file.nbytes)
+            yield Bytes(start, file.nbytes, _at_most(end - start, found.chunks))
 
     @contextmanager
     def _ask(
@@ -188,6 +190,16 @@ def _start(found: Answer, file: RemoteFile, first: int, asking: Asking) -> int:
             "or look the model up again."
         )
     return start
+
+
+def _at_most(nbytes: int, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """What was asked for, of a server that sends more."""
+    for chunk in chunks:
+        if nbytes:
+            yield chunk[:nbytes]
+        if len(chunk) > nbytes:
+            return
+        nbytes -= len(chunk)
 
 
 def _is_page(found: Answer) -> bool:

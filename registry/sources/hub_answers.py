@@ -202,9 +202,11 @@ def _promptly(call: Callable[[], Result], discard: Callable[[Result], None], can
 
     threading.Thread(target=work, name="ask the Hub", daemon=True).start()
     future.add_done_callback(lambda _: over.set())
-    with cancel.on_set(over.set):
-        over.wait()
-    if cancel.is_set():
+    try:
+        with cancel.on_set(over.set):
+            over.wait()
+        cancel.check()
+    except BaseException:
         future.add_done_callback(throw_away)
-        raise Cancelled
+        raise
     return future.result()

@@ -6,6 +6,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
+
+import httpx2
 
 from engine.errors import DownloadError
 
@@ -16,7 +19,13 @@ TRUE: Final = ("1", "ON", "YES", "TRUE")
 def endpoint() -> str:
     """Where the Hub is: HF_ENDPOINT names a mirror. Raises `DownloadError` where that is no web address."""
     found = os.environ.get("HF_ENDPOINT", "").strip().rstrip("/") or ENDPOINT
-    if not found.lower().startswith(("https://", "http://")):
+    try:
+        urlsplit(found)  # which refuses some addresses that the client takes
+        address = httpx2.URL(found)
+        sound = address.scheme in ("https", "http") and bool(address.host)
+    except (httpx2.InvalidURL, ValueError):
+        sound = False
+    if not sound:
         raise DownloadError("HF_ENDPOINT is not a web address: it begins with https://, or is left unset for the Hub.")
     return found
 

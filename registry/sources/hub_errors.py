@@ -25,7 +25,7 @@ LONGEST: Final = 24 * 3600.0
 """Seconds of waiting that a server may ask for."""
 
 _USED_UP: Final = re.compile(r"\br=0;\s*t=(\d{1,9})\b")
-"""Of the Hub's RateLimit header (draft-ietf-httpapi-ratelimit-headers-09): none remaining, and the seconds until more."""
+"""In a RateLimit header (draft-ietf-httpapi-ratelimit-headers-09): none remaining, and the seconds until there are."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def of_exception(error: Exception, asking: Asking, host: str) -> DownloadError:
         return OfflineError(f"{host} cannot be reached. Check the network connection, and the proxy if there is one.")
     if isinstance(error, httpx2.TimeoutException):
         return OfflineError(f"{host} stopped answering while {asking.what} was read. Try again.")
-    if isinstance(error, httpx2.TransportError | OSError):
+    if isinstance(error, httpx2.TransportError | OSError | RuntimeError):
         return OfflineError(f"The connection to {host} broke while {asking.what} was read. Try again.")
     return DownloadError(
         f"{asking.what} could not be fetched from {host}: {scrub(str(error)) or type(error).__name__}."

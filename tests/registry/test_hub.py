@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import shutil
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from huggingface_hub import close_session
@@ -15,6 +18,7 @@ from huggingface_hub import close_session
 from engine.cancel import Cancel, Cancelled
 from engine.errors import DownloadError
 from registry.scrub import ScrubFilter
+from registry.sources import hub_environment
 from registry.sources.hub import Hub
 from registry.sources.source import AccessError, BusyError, GoneError, OfflineError, RemoteFile, Source
 from tests.hub_faults import (
@@ -30,7 +34,8 @@ from tests.hub_faults import (
     WrongBytes,
     WrongLength,
 )
-from tests.hub_server import SIGNATURE, HubServer
+from tests.hub_handler import SIGNATURE
+from tests.hub_server import HubServer
 
 GGUF = bytes(range(256)) * 20
 CONFIG = b'{"model_type": "llama"}'
@@ -139,6 +144,12 @@ def test_a_server_without_ranges_begins_anew_and_says_so(hub: HubServer, source:
     hub.fault(FILE, NoRange())
     with source.open(listed(source), 1000, Cancel()) as opened:
         assert opened.first == 0 and b"".join(opened.chunks) == GGUF
+
+
+def test_no_more_than_was_asked_for_is_given(hub: HubServer, source: Hub) -> None:
+    hub.fault(FILE, NoRange())
+    with source.open(listed(source), 10, Cancel(), 19) as opened:
+        assert opened.first == 0 and b"".join(opened.chunks) == GGUF[:20]
 
 
 def test_a_large_file_comes_in_pieces(hub: HubServer, source: Hub) -> None:
@@ -298,6 +309,13 @@ def test_what_a_search_answers_wrongly_is_left_out(hub: HubServer, source: Hub) 
     assert [each.id for each in source.search("one", 5, Cancel())] == ["good/one"]
 
 
+def test_a_search_whose_pages_never_end_ends(hub: HubServer, source: Hub) -> None:
+    headers = {"Content-Type": "application/json", "Link": '<https://elsewhere.invalid/x?cursor=1>; rel="next"'}
+    hub.fault("/api/models", Status(200, headers, b'[{"id": "not a name"}]'), times=1000)
+    assert source.search("tiny", 5, Cancel()) == ()
+    assert 1 < len(hub.requests) <= 100 and hub.requests[-1].query == "cursor=1"
+
+
 def test_a_login_page_instead_of_the_api_is_told(hub: HubServer, source: Hub) -> None:
     hub.fault("/api/models", LoginPage())
     with pytest.raises(OfflineError, match="sign in"):
@@ -381,10 +399,24 @@ def test_offline_means_that_nothing_is_asked(hub: HubServer, monkeypatch: pytest
     assert len(hub.requests) == asked
 
 
-def test_an_endpoint_that_is_no_web_address_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_ENDPOINT", "file:///etc")
+@pytest.mark.parametrize("address", ["file:///etc", "hub.example", "https://", "http://[", "https://a:b:c", "ftp://a"])
+def test_an_endpoint_that_is_no_web_address_is_told(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", address)
     with pytest.raises(DownloadError, match="HF_ENDPOINT is not a web address"):
         Hub.from_environment()
+
+
+def test_the_folders_of_the_hub_s_own_tools_are_where_the_environment_says(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    assert hub_environment.cache() == folder / "cache" / "huggingface" / "hub"
+    monkeypatch.setenv("HF_HOME", str(folder / "own"))
+    assert (hub_environment.cache(), hub_environment.token_file()) == (folder / "own/hub", folder / "own/token")
+    monkeypatch.setenv("HF_HUB_CACHE", str(folder / "big disk"))
+    assert hub_environment.cache() == folder / "big disk"
 
 
 def test_a_proxy_is_used_except_for_hosts_that_need_none(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -420,3 +452,62 @@ def test_secrets_reach_neither_logs_nor_errors(
     assert "It failed." in caplog.text and "HTTP Request" in caplog.text
     for secret in (hub.token, SIGNATURE):
         assert secret not in said + caplog.text
+
+
+# TLS.
+
+
+@pytest.fixture
+def certificate(folder: Path) -> Path:
+    """One for this machine, which nobody vouches for."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("there is no openssl to make a certificate with")
+    path = folder / "certificate.pem"
+    names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    done = subprocess.run(
+        [openssl, "req", "-x509", *kind, *names, "-keyout", str(path), "-out", str(folder / "public.pem")],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    path.write_text(path.read_text() + (folder / "public.pem").read_text())
+    return path
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with HubServer(certificate=certificate) as server:
+        server.use(monkeypatch)
+        close_session()
+        server.add(ID, {"tiny-Q4_K_M.gguf": GGUF})
+        source = replace(Hub.from_environment(), token=server.token)
+        with pytest.raises(DownloadError, match=r"certificate could not be verified.*SSL_CERT_FILE"):
+            source.repository(ID, Cancel())
+        assert server.requests == []
+        close_session()
+
+
+def test_a_network_s_own_certificate_is_taken_by_name_and_waits_over_tls_end_too(
+    certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with HubServer(certificate=certificate) as server:
+        server.use(monkeypatch)
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate.with_name("public.pem")))
+        close_session()
+        server.add(ID, {"tiny-Q4_K_M.gguf": GGUF})
+        source = Hub.from_environment()
+        file, cancel = listed(source), Cancel()
+        assert read(source, file) == GGUF
+        server.fault(FILE, Redirect("http://127.0.0.1:1/x"))
+        with pytest.raises(DownloadError, match="not encrypted"):
+            read(source, file)
+        server.fault(FILE, Hang(after=100))
+        with source.open(file, 0, cancel) as opened:
+            assert next(opened.chunks) == GGUF[:100]
+            timer, begin = after(0.1, cancel), time.monotonic()
+            with pytest.raises(Cancelled):
+                next(opened.chunks)
+        assert time.monotonic() - begin < 1
+        timer.join()
+        close_session()
