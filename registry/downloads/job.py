@@ -48,8 +48,9 @@ class Job:
         self.step("checking")
         if (there := self._finished()) is not None:
             return there
-        for name, file in wanted.names().items():
-            self._share(name, file)
+        if not self._transfers:
+            for name, file in wanted.names().items():
+                self._share(name, file)
         done = self.folder.done(wanted)
         for name, nbytes in done.items():
             self.came(name, nbytes)

@@ -93,7 +93,7 @@ class Downloads:
             record = Record(wanted, False, "", _moment())
             with folder.alone() as alone:
                 if alone:
-                    folder.write(record)
+                    folder.renew(record)
             former = entry.thread if entry is not None else None
             entry = Entry(folder, record, "queued", thread=former)
             if not alone and (former is None or not former.is_alive()):
@@ -121,7 +121,7 @@ class Downloads:
             with item.alone() as alone:
                 if not alone:
                     raise StorageError(f"{kept.name} is being downloaded by another program already.")
-                item.write(Record(wanted, True, "", _moment()))
+                item.renew(Record(wanted, True, "", _moment()))
                 item.take_back(folder, kept.damaged)
         return self.add(wanted)
 

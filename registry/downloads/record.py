@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 
 from engine.errors import DownloadError
 from registry.downloads.files import FOLDER, inside, make_folder, safe_steps, storage
-from registry.downloads.transfer import part_bytes, remote_fields, remote_file
+from registry.downloads.transfer import part_bytes, remote_fields, remote_file, same_bytes, throw_away
 from registry.saved import read_json, rename, write_json
 from registry.sources.source import RemoteFile
 
@@ -124,6 +124,20 @@ class ItemFolder:
                 for name, file in wanted.names().items()
             }
 
+    def renew(self, record: Record) -> None:
+        """The same as `write`, for files that may be of another revision than those that are here: what came stays
+        where it is the same for sure. Raises StorageError."""
+        former: dict[str, RemoteFile] = {}
+        with suppress(OSError, ValueError, DownloadError):
+            former = self.read().wanted.names()
+        for name, file in record.wanted.names().items():
+            if name not in former or not same_bytes(former[name], file):
+                path = self.file(name)
+                with storage(path):
+                    throw_away(path)
+                    path.unlink(missing_ok=True)
+        self.write(record)
+
     def write(self, record: Record) -> None:
         """Raises StorageError."""
         make_folder(self.root, FOLDER, self.id)
@@ -179,9 +193,9 @@ class ItemFolder:
         files = self.files()
         with storage(folder):
             shutil.rmtree(files)
+            for name in damaged:  # first: a file that is among the item's by its own name counts as verified
+                (folder / Path(*name.split("/"))).unlink(missing_ok=True)
             rename(folder, files)
-            for name in damaged:
-                (files / Path(*name.split("/"))).unlink(missing_ok=True)
 
     def forget(self) -> None:
         """Have the item be no more, and delete what lies here, while it is `alone`. Raises StorageError."""

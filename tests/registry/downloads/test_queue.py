@@ -14,6 +14,7 @@ from engine.errors import DownloadError, StorageError
 from engine.vision.projector import all_beside
 from registry.downloads.queue import Downloads
 from registry.downloads.record import ItemFolder
+from registry.downloads.verify import verify
 from registry.downloads.waits import Bandwidth
 from registry.library import Library
 from registry.sources.source import RemoteFile
@@ -118,6 +119,30 @@ def test_a_new_revision_takes_the_place_of_the_old_one(
     assert [model.path.read_bytes() for model in library.list()] == [new]
 
 
+def test_what_came_of_an_older_revision_is_not_taken_for_the_new_one(
+    hub: HubServer, library: Library, manager: Callable[..., Downloads], tmp_path: Path
+) -> None:
+    """Bug: a file of the same size that was whole already counted as that of the new revision."""
+    hub.fault(f"{REPOSITORY}/mmproj-Tiny-F16.gguf", Hang(1000))
+    downloads = manager()
+    order = wanted(hub, REPOSITORY, "Tiny-Q4", "Tiny-Q4.gguf", "mmproj-Tiny-F16.gguf")
+    reached(downloads, downloads.add(order).id, order.files[0].nbytes + 1000)
+    downloads.pause(order.id)
+    hub.add(
+        REPOSITORY,
+        {
+            "Tiny-Q4.gguf": model_bytes(tmp_path, 3, seed=77),
+            "mmproj-Tiny-F16.gguf": model_bytes(tmp_path, 0.5, "clip", seed=2),
+        },
+    )
+    newer = wanted(hub, REPOSITORY, "Tiny-Q4", "Tiny-Q4.gguf", "mmproj-Tiny-F16.gguf")
+    assert newer.nbytes == order.nbytes
+    item = ended(downloads, downloads.add(newer).id)
+    assert item.state == "done"
+    assert verify(item.path) == ()
+    assert [first for first, _ in hub.fetched(f"{REPOSITORY}/mmproj-Tiny-F16.gguf")] == [0, 1000]
+
+
 def test_no_more_than_two_at_once_and_in_their_order(hub: HubServer, manager: Callable[..., Downloads]) -> None:
     names = [f"m{number}" for number in range(5)]
     hub.add("labs/Many", {f"{name}.gguf": Big(3 * MEBI, seed=at) for at, name in enumerate(names)})
@@ -185,7 +210,7 @@ def test_a_removed_one_leaves_nothing(hub: HubServer, library: Library, manager:
     seen = []
     downloads = manager(on_change=seen.append)
     id = downloads.add(wanted(hub, REPOSITORY, "Tiny-Q4", "Tiny-Q4.gguf")).id
-    ended(downloads, id, "downloading")
+    reached(downloads, id, MEBI)
     downloads.remove(id)
     assert downloads.items() == ()
     assert seen[-1].state == "removed"
@@ -200,7 +225,7 @@ def test_two_programs_do_not_download_the_same_item(
     order = wanted(hub, REPOSITORY, "Tiny-Q4", "Tiny-Q4.gguf")
     one, other = manager(), manager()
     one.add(order)
-    ended(one, order.id, "downloading")
+    reached(one, order.id, MEBI)
     assert other.add(order).state == "elsewhere"
     with pytest.raises(StorageError, match="downloaded"):
         other.remove(order.id)
