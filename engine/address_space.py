@@ -17,10 +17,11 @@ import psutil
 from engine.errors import BudgetError
 from engine.units import human_bytes
 
-LIBRARIES: Final = 128 << 20
-"""Bytes that the libraries map before any model is looked at; 112 MB were measured, with one thread in BLAS."""
-SPARE: Final = 40 << 20
-"""Bytes that are left for stacks and fragments."""
+LIBRARIES: Final = {"as": 128 << 20, "data": 24 << 20}
+"""Bytes that the libraries map before any model is looked at, with one thread in BLAS, by what is limited: 112 MB were
+measured in all, less than 20 MB of it private and writable."""
+SPARE: Final = {"as": 40 << 20, "data": 0}
+"""Bytes that are left for stacks and fragments, beside what a plan allows for them."""
 STACK: Final = 1 << 20
 """Bytes of a thread's stack: eight times as many are usual, for code that calls deeper than any of ours."""
 ARENA_MAX: Final = -8
@@ -29,13 +30,13 @@ ARENA_MAX: Final = -8
 
 def limit() -> int | None:
     """The lower of the two in bytes; `None` where there is none."""
-    return min((most for most, _ in _limits()), default=None)
+    return min((most for _, most, _ in _limits()), default=None)
 
 
 def room() -> int | None:
     """Bytes that can still be mapped for a model; `None` where there is no limit."""
-    left = min((most - mapped for most, mapped in _limits()), default=None)
-    return None if left is None else max(left - SPARE, 0)
+    left = min((most - mapped - SPARE[kind] for kind, most, mapped in _limits()), default=None)
+    return None if left is None else max(left, 0)
 
 
 def binds() -> bool:
@@ -56,15 +57,15 @@ def prepare() -> None:
 
     Raises BudgetError where the libraries would not find room: some end the process then.
     """
-    left = min((most - mapped for most, mapped in _limits()), default=None)
-    if left is None:
+    limits = _limits()
+    if not limits:
         return
-    if left < LIBRARIES:
-        needed = (limit() or 0) - left + LIBRARIES
-        raise BudgetError(
-            f"This process is limited to {human_bytes(limit() or 0)} of memory, and the program alone takes "
-            f"{human_bytes(needed)}, without a model: raise the limit (ulimit -v)."
-        )
+    for kind, most, mapped in limits:
+        if most - mapped < LIBRARIES[kind]:
+            raise BudgetError(
+                f"This process is limited to {human_bytes(most)} of memory, and the program alone takes "
+                f"{human_bytes(mapped + LIBRARIES[kind])}, without a model: raise the limit (ulimit -v)."
+            )
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(ARENA_MAX, 1)
@@ -82,16 +83,15 @@ def prepare() -> None:
             os.environ[name] = before
 
 
-def _limits() -> list[tuple[int, int]]:
-    """Each limit that is set, and what counts towards it already."""
+def _limits() -> list[tuple[str, int, int]]:
+    """Each limit that is set: what it is of, how much it is, and what counts towards it already."""
     if sys.platform in ("win32", "darwin"):
         return []
     import resource
 
     held = psutil.Process().memory_info()
-    data = getattr(held, "data", 0)
     soft = (
-        (resource.getrlimit(kind)[0], used)
-        for kind, used in ((resource.RLIMIT_AS, held.vms), (resource.RLIMIT_DATA, data))
+        ("as", resource.getrlimit(resource.RLIMIT_AS)[0], held.vms),
+        ("data", resource.getrlimit(resource.RLIMIT_DATA)[0], getattr(held, "data", 0)),
     )
-    return [(most, used) for most, used in soft if most != resource.RLIM_INFINITY]
+    return [(kind, most, used) for kind, most, used in soft if most != resource.RLIM_INFINITY]
