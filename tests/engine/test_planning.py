@@ -232,7 +232,7 @@ def test_sizes_are_rounded_up() -> None:
 def test_the_drive_is_measured_only_for_a_model_that_streams(starter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Path] = []
 
-    def measured(file: Path, cancel: Cancel | None) -> Drive:
+    def measured(file: Path, most: int, cancel: Cancel | None) -> Drive:
         asked.append(file)
         return DRIVE
 
