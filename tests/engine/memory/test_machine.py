@@ -259,3 +259,17 @@ def test_measuring_can_be_cancelled_even_where_a_read_hangs(
         drive_of(model, tmp_path / "figures.json", cancel=cancel)
     assert not (tmp_path / "figures.json").exists()
     os.write(fifo, b"." * 16)
+
+
+def test_measuring_takes_no_more_memory_than_it_is_granted(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+
+    def noted(reader: object, threads: int, block: int, seconds: float, cancel: Cancel | None) -> Rate:
+        taken.append(threads * block)
+        return Rate(threads * block, threads, 1.0)  # the more the better
+
+    monkeypatch.setattr(machine, "timed", noted)
+    for granted, most in ((1, machine.LEAST), (24 << 20, 24 << 20), (1 << 40, machine.MOST)):
+        taken.clear()
+        measure_drive(model, most=granted)
+        assert most // 2 <= max(taken) <= most
