@@ -20,7 +20,11 @@ ARROWS = {
     "installer": set(),
 }
 # What describes a file, its errors and its memory needs, and how work on it is stopped.
-OPEN_TO_REGISTRY = ("engine.cancel", "engine.errors", "engine.formats", "engine.types")
+OPEN_TO_REGISTRY = (
+    *("engine.cancel", "engine.errors", "engine.formats", "engine.types", "engine.units"),
+    # What the hardware probe asks: the same questions as a plan does.
+    *("engine.cgroups", "engine.cores", "engine.kernels.native.library", "engine.memory.machine"),
+)
 TENSOR_LIBRARIES = {"numpy", "torch", "triton", "safetensors"}
 ACCURACY_REFERENCE = ("engine/kernels/reference.py", "engine/kernels/reference_recurrent.py")
 
