@@ -7,7 +7,7 @@ the bytes that it passes, by the bandwidth of where they lie.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -219,10 +219,13 @@ def _merit(choice: Choice) -> float:
     return choice.merit
 
 
-def _others(best: Choice, choices: Iterable[Choice], good: Iterable[Choice]) -> tuple[Choice, ...]:
+def _others(best: Choice, choices: Sequence[Choice], good: Sequence[Choice]) -> tuple[Choice, ...]:
     """At most one of each kind: a better one that streams, a faster one, one of another family."""
+    held = {each.entry.id for each in choices if each.where != "disk"}
     better = [
-        each for each in choices if each.where == "disk" and each.tok_s >= OFFERED and each.entry.rank > best.entry.rank
+        each
+        for each in choices
+        if each.entry.id not in held and each.tok_s >= OFFERED and each.entry.rank > best.entry.rank
     ]
     faster = [each for each in good if each.pace >= FASTER * best.pace]
     relations = [each for each in good if each.entry.family != best.entry.family]

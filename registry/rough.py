@@ -35,15 +35,15 @@ FALLBACKS: Final[Mapping[str, str]] = MappingProxyType({"Q4_K": "Q5_0", "Q5_K": 
 
 @dataclass(frozen=True)
 class Mix:
-    """What a quantisation makes of the parts of a model. `body` are the encodings of its matrices, each with its share;
-    `experts` the same where they are packed otherwise. `head` is also the embedding's where both are one; `table` is the
-    embedding's where it is not, and that of other tables."""
+    """What a quantisation makes of the parts of a model. `body` are the encodings of its matrices, each with its
+    share, `experts` the same where they are packed otherwise. `head` is the embedding's, too, where both are one;
+    `table` is the embedding's where they are not. `lookup` is that of further tables, the head's where it is ""."""
 
     body: Mapping[str, float]
     head: str
     table: str
     experts: Mapping[str, float] | None = None
-    tables: str = ""
+    lookup: str = ""
 
 
 def _more(low: str, high: str, share: float) -> Mapping[str, float]:
@@ -51,7 +51,7 @@ def _more(low: str, high: str, share: float) -> Mapping[str, float]:
 
 
 _HALF_OF_DOWN: Final = 1 / 6
-"""Of llama.cpp's mixes of medium size, half of the down matrices and of the values' (`use_more_bits`) have more bits."""
+"""Share of a body in more bits: in llama.cpp's mixes of medium size half of the down matrices (`use_more_bits`)."""
 
 MIXES: Final[Mapping[str, Mix]] = MappingProxyType(
     {
@@ -60,7 +60,7 @@ MIXES: Final[Mapping[str, Mix]] = MappingProxyType(
         "Q8_0": Mix({"Q8_0": 1.0}, "Q8_0", "Q8_0"),
         "Q6_K": Mix({"Q6_K": 1.0}, "Q6_K", "Q6_K"),
         "Q5_K_M": Mix(_more("Q5_K", "Q6_K", _HALF_OF_DOWN), "Q6_K", "Q5_K"),
-        "Q4_K_M": Mix(_more("Q4_K", "Q6_K", _HALF_OF_DOWN), "Q6_K", "Q4_K", tables="Q5_K"),
+        "Q4_K_M": Mix(_more("Q4_K", "Q6_K", _HALF_OF_DOWN), "Q6_K", "Q4_K", lookup="Q5_K"),
         "Q4_1": Mix({"Q4_1": 1.0}, "Q6_K", "Q4_1"),
         # Gemma's, trained for it, which have the embedding in Q8_0.
         "Q4_0": Mix({"Q4_0": 1.0}, "Q8_0", "Q8_0"),
@@ -121,10 +121,10 @@ def of_shape(shape: Shape, quantisation: str, tower: float = 16.0) -> Rough:
     wide = shape.hidden % BLOCK == 0
     body, head, table = _bits(mix.body, wide), _one(mix.head, wide), _one(mix.table, wide)
     inner = body if mix.experts is None else _bits(mix.experts, wide)
-    other = shape.lookup * _one(mix.tables, True) if mix.tables else shape.lookup * head
+    lookup = shape.lookup * (_one(mix.lookup, True) if mix.lookup else head)
     dense = _bytes(shape.body * body + shape.embedding * head)
     experts = _bytes(shape.experts * inner)
-    tables = _bytes(other + (0 if shape.tied else shape.embedding * table))
+    tables = _bytes(lookup + (0 if shape.tied else shape.embedding * table))
     return Rough(
         file=dense + experts + tables + shape.vocabulary * TOKEN,
         tower=_bytes(shape.tower * tower),
