@@ -119,17 +119,23 @@ def recommend(entries: Sequence[Entry], machine: MachineFacts, *, vision: bool |
     """The model to take. `vision` asks for one that sees pictures, or for text alone; `None` leaves it open.
 
     A machine too small or too slow for any gets the one that is fastest there. Raises SettingsError where the list has
-    no model of the kind, or the disk no room for the smallest.
+    no model of the kind, or the disk or the memory no room for the smallest.
     """
     able = [entry for entry in entries if entry.sees or not vision]
     if not able:
         raise SettingsError("The list of models has none that sees pictures: choose a model for text.")
-    choices = [choice for entry in able for choice in _choices(entry, machine, vision)]
-    if not choices:
-        least = min(rough(entry, name).file for entry in able for name in entry.quantisations)
+    run = [choice for entry in able for choice in _choices(entry, machine, vision)]
+    choices = [choice for choice in run if _on_disk(choice.download, machine)]
+    if not run:
         raise SettingsError(
-            f"The disk with the models folder has too little room for any model, of which the smallest takes about "
-            f"{human_bytes(least)} and {human_bytes(ROOM_ON_DISK)} are kept free: free some, or choose another folder."
+            f"This computer can give {human_bytes(machine.room)} of memory to a model, which is too little for any, "
+            "even from disk: close other programs, or raise the limit of the container."
+        )
+    if not choices:
+        raise SettingsError(
+            "The disk with the models folder has too little room for any model, of which the smallest takes about "
+            f"{human_bytes(min(choice.download for choice in run))} and {human_bytes(ROOM_ON_DISK)} are kept free: "
+            "free some, or choose another folder."
         )
     held = [choice for choice in choices if choice.where != "disk"]
     good = [choice for choice in held if choice.pace >= ACCEPTABLE]
@@ -145,9 +151,9 @@ def fits(entry: Entry, quantisation: str, machine: MachineFacts, *, sees: bool) 
     found = []
     for context in CONTEXTS:
         beside = size.beside(min(context, entry.context), sees=sees)
-        for computing in {machine, replace(machine, vram_usable=0, shared=False)}:
+        for computing in (machine, replace(machine, vram_usable=0, shared=False)):
             if (run := _run(size, computing, beside)) is not None:
-                crowding = run.memory / machine.ram_total
+                crowding = run.memory / max(machine.ram_total, 1)
                 found.append(Choice(entry, quantisation, download, run.where, run.tok_s, crowding, sees))
         if any(choice.where != "disk" for choice in found):
             break
@@ -155,16 +161,10 @@ def fits(entry: Entry, quantisation: str, machine: MachineFacts, *, sees: bool) 
 
 
 def _choices(entry: Entry, machine: MachineFacts, vision: bool | None) -> list[Choice]:
-    """Of each quantisation that is fine enough and that the disk has room for."""
-    sees = entry.sees and vision is not False
-    found = []
-    for name in entry.quantisations:
-        if entry.shape.parameters < SMALL and bits(name) < FEWEST:
-            continue
-        choice = fits(entry, name, machine, sees=sees)
-        if choice is not None and _on_disk(choice.download, machine):
-            found.append(choice)
-    return found
+    """Of each quantisation that is fine enough and runs."""
+    small, sees = entry.shape.parameters < SMALL, entry.sees and vision is not False
+    fine = [name for name in entry.quantisations if not small or bits(name) >= FEWEST]
+    return [choice for name in fine if (choice := fits(entry, name, machine, sees=sees)) is not None]
 
 
 def _on_disk(download: int, machine: MachineFacts) -> bool:

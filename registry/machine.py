@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from engine.planning import Machine
 from registry.probe.tree import Gpu, Probe
 
-GIB: Final = 1 << 30
 GB: Final = 1e9
 
 
@@ -114,7 +114,7 @@ def facts(probe: Probe, *, memory: float | None = None, cards_compute: bool | No
     return MachineFacts(
         ram_total=total,
         ram_free=free,
-        reserve=min(max(GIB, total // 10), total // 4, free // 2),
+        reserve=Machine(total, free, probe.processor.threads, 0, 0, lambda: None, lambda: None).reserve,
         memory_bandwidth=memory or _memory(probe),
         disk_bandwidth=probe.storage.read_rate or _disk(probe) * GB,
         disk_free=probe.storage.free,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from engine import weights
 from engine.errors import SettingsError
+from engine.weights import get
 from registry.catalogue import Entry, Shape
 
 CONTEXT: Final = 8192
@@ -161,7 +161,7 @@ def _bits(shares: Mapping[str, float], wide: bool) -> float:
 
 def _one(name: str, wide: bool) -> float:
     """Bits of a weight in an encoding. `wide`: rows are a whole number of the K encodings' blocks."""
-    encoding = weights.get(name if wide else FALLBACKS.get(name, name))
+    encoding = get(name if wide else FALLBACKS.get(name, name))
     return 8 * encoding.block_bytes / encoding.block
 
 
