@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 from PySide6.QtCore import QObject, Signal
@@ -74,6 +75,14 @@ class Chat(QObject):
         conversation.new_chat.connect(self.new_chat)
         conversation.open_again.connect(self.open_again)
         model_bar.new_chat.connect(self.new_chat)
+
+    @property
+    def loaded_path(self) -> Path | None:
+        """The file or the folder of the model that answers."""
+        return Path(self._loaded.info.path) if self._loaded is not None else None
+
+    def take_focus(self) -> None:
+        self._composer.draft.setFocus()
 
     def load(self, model: str) -> None:
         """Fetch where needed, and load, in the background."""

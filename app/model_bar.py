@@ -33,6 +33,9 @@ class ModelBar(QFrame):
     """The gauges move at most once a second, and only when something arrives: there is no timer."""
 
     new_chat = Signal()
+    library = Signal()
+    """The Models page is asked for, or the way back from it."""
+    downloads = Signal()
 
     def __init__(self, look: Look) -> None:
         super().__init__()
@@ -49,6 +52,21 @@ class ModelBar(QFrame):
         self.new_chat_button.setToolTip(self.tr("New chat (Ctrl+N)"))
         self.new_chat_button.setAccessibleName(self.tr("New chat"))
         self.new_chat_button.clicked.connect(self.new_chat)
+
+        self.library_button = QToolButton()
+        self.library_button.setIconSize(QSize(20, 20))
+        self.library_button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self.library_button.setText(self.tr("Models"))
+        self.library_button.setToolTip(self.tr("Models (Ctrl+Shift+M)"))
+        self.library_button.setAccessibleName(self.tr("Models"))
+        self.library_button.clicked.connect(self.library)
+        self.downloads_button = QToolButton()
+        self.downloads_button.setProperty("quiet", True)
+        self.downloads_button.setAccessibleName(self.tr("Downloads"))
+        self.downloads_button.setIconSize(QSize(16, 16))
+        self.downloads_button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self.downloads_button.clicked.connect(self.downloads)
+        self.downloads_button.hide()
 
         self._name = ElidedLabel()
         self.open_menu = OpenMenu(self)
@@ -74,7 +92,11 @@ class ModelBar(QFrame):
         row = QHBoxLayout(self)
         row.setContentsMargins(12, 0, 16, 0)
         row.setSpacing(16)
-        row.addWidget(self.new_chat_button)
+        buttons = QHBoxLayout()
+        buttons.setSpacing(4)
+        for button in (self.new_chat_button, self.library_button, self.downloads_button):
+            buttons.addWidget(button)
+        row.addLayout(buttons)
         named = QHBoxLayout()
         named.setSpacing(8)
         named.addWidget(self._name)
@@ -123,6 +145,18 @@ class ModelBar(QFrame):
         """Tell where the weights are."""
         self.placement.open_under(self.models_button if self.fit_button.isHidden() else self.fit_button)
 
+    def show_downloads(self, number: int, percent: int) -> None:
+        """How many models are on their way, and how far they are together; nothing is shown of none."""
+        text = f"{percent} %"
+        if bool(number) == self.downloads_button.isHidden() or text != self.downloads_button.text():
+            self.downloads_button.setVisible(bool(number))
+            self.downloads_button.setText(text)
+            told = self.tr("1 download, {percent} % of it is here") if number == 1 else ""
+            told = told or self.tr("{n} downloads, {percent} % of them are here")
+            self.downloads_button.setAccessibleName(told.format(n=number, percent=percent))
+            self.downloads_button.setToolTip(told.format(n=number, percent=percent))
+            self._make_room()
+
     @property
     def sees(self) -> bool:
         """Whether the model is shown as one that sees pictures."""
@@ -145,15 +179,17 @@ class ModelBar(QFrame):
 
     def apply_look(self, look: Look) -> None:
         self.new_chat_button.setIcon(icon("new-chat", 20, look.theme.text))
+        self.library_button.setIcon(icon("models", 20, look.theme.text))
+        self.downloads_button.setIcon(icon("download", 16, look.theme.muted))
         self.models_button.setIcon(icon("fold", 16, look.theme.muted))
         self._eye.set_color(look.theme.muted)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         narrow = self.width() < NARROW
-        self.new_chat_button.setToolButtonStyle(
-            Qt.ToolButtonStyle.ToolButtonIconOnly if narrow else Qt.ToolButtonStyle.ToolButtonTextBesideIcon
-        )
+        style = Qt.ToolButtonStyle.ToolButtonIconOnly if narrow else Qt.ToolButtonStyle.ToolButtonTextBesideIcon
+        for button in (self.new_chat_button, self.library_button):
+            button.setToolButtonStyle(style)
         self._make_room()
 
     def _how_it_runs(self, plan: Plan, tight: bool) -> tuple[str, ...]:
@@ -176,6 +212,8 @@ class ModelBar(QFrame):
         row = self.layout()
         margins = row.contentsMargins()
         fixed = self.new_chat_button.sizeHint().width() + self._name.minimumSizeHint().width()
+        for button in (self.library_button, self.downloads_button):
+            fixed += 0 if button.isHidden() else 4 + button.sizeHint().width()
         fixed += 8 + self.models_button.sizeHint().width() + (0 if self._eye.isHidden() else 8 + self._eye.width())
         room = self.width() - margins.left() - margins.right() - fixed - row.spacing()
         if self.width() < NARROW:

@@ -24,6 +24,11 @@ def measurements_file() -> Path:
     return (home / "cache" if home else user_cache_path("millstream", appauthor=False)) / "measurements.json"
 
 
+def last_used_file() -> Path:
+    """When each model was loaded last. It may be deleted."""
+    return settings_file().with_name("last-used.json")
+
+
 def _home() -> Path | None:
     home = os.environ.get("MILLSTREAM_HOME")
     return Path(home).expanduser() if home else None

@@ -116,6 +116,40 @@ QScrollBar::add-line, QScrollBar::sub-line { height: 0; width: 0; }
 QScrollBar::add-page, QScrollBar::sub-page { background: transparent; }
 
 QSplitter::handle { background: $border; }
+
+QFrame#modelsHeader, QFrame#importing { background: $surface; border: none; border-bottom: 1px solid $border; }
+QStackedWidget#details > QWidget { background: $surface; }
+QFrame#actions { background: $raised; border: none; border-top: 1px solid $border; }
+QPushButton[tab="true"] {
+    background: transparent; color: $muted; border: 2px solid transparent; padding: 4px 10px; min-height: 20px;
+}
+QPushButton[tab="true"]:hover { background: $code; }
+QPushButton[tab="true"]:checked { background: $code; color: $text; font-weight: 600; }
+QPushButton[tab="true"]:focus { border-color: $accent; }
+QPushButton[chip="true"], QComboBox[chip="true"] {
+    background: transparent; color: $text; border: 1px solid $border; border-radius: ${corner}px;
+    padding: 3px 11px; min-height: 20px; font-size: ${small}px;
+}
+QPushButton[chip="true"]:hover, QComboBox[chip="true"]:hover { border-color: $muted; }
+QPushButton[chip="true"]:checked { background: $accent; color: $on_accent; border-color: $accent; }
+QPushButton[chip="true"]:focus, QComboBox[chip="true"]:focus { border: 2px solid $accent; padding: 2px 10px; }
+QPushButton[chip="true"]:checked:focus { border-color: $text; }
+QComboBox::drop-down { border: none; width: 16px; }
+QComboBox QAbstractItemView {
+    background: $raised; color: $text; border: 1px solid $border; outline: none;
+    selection-background-color: $code; selection-color: $text;
+}
+QLineEdit {
+    background: $raised; color: $text; border: 1px solid $border; border-radius: ${corner}px; padding: 7px 8px;
+    min-height: 20px; placeholder-text-color: $muted; selection-background-color: $accent;
+    selection-color: $on_accent;
+}
+QLineEdit:focus { border: 2px solid $accent; padding: 6px 7px; }
+QListView#rows { background: transparent; border: none; outline: none; padding: 8px; }
+QTableView#offers { background: transparent; color: $text; border: none; outline: none; }
+QTableView#offers QHeaderView::section {
+    color: $muted; border: none; border-bottom: 1px solid $border; padding: 6px 12px;
+}
 QToolTip { background: $raised; color: $text; border: 1px solid $border; padding: 4px 8px; }
 """)
 

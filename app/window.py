@@ -19,6 +19,8 @@ from app.conversation import Conversation
 from app.local_engine import STARTER, load_local
 from app.look import Appearance, Look
 from app.model_bar import ModelBar
+from app.models_page.services import Services, own_services
+from app.models_view import ModelsView
 from app.places import log_file, settings_file
 from app.start_panel import StartPanel
 
@@ -27,9 +29,12 @@ LEAST_SIZE = QSize(420, 480)
 
 
 class Window(QMainWindow):
-    """Takes what it needs, and owns the bridge: closing the window ends the engine's thread."""
+    """Takes what it needs, and owns the bridge: closing the window ends the engine's thread, and stops downloads."""
 
-    def __init__(self, bridge: Bridge, appearance: Appearance, settings: QSettings) -> None:
+    def __init__(
+        self, bridge: Bridge, appearance: Appearance, settings: QSettings, services: Services | None = None
+    ) -> None:
+        """`services` are what the Models page works with, by default the person's own."""
         super().__init__()
         self._settings = settings
         self.bridge = bridge
@@ -50,9 +55,16 @@ class Window(QMainWindow):
         column = QVBoxLayout(middle)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)
+        conversing = QWidget()
+        below = QVBoxLayout(conversing)
+        below.setContentsMargins(0, 0, 0, 0)
+        below.setSpacing(0)
+        below.addWidget(self.pages, 1)
+        below.addWidget(self.composer)
+        self.places = QStackedWidget()
+        self.places.addWidget(conversing)
         column.addWidget(self.model_bar)
-        column.addWidget(self.pages, 1)
-        column.addWidget(self.composer)
+        column.addWidget(self.places, 1)
         # A splitter, because a list of chats and an inspector stand beside the conversation.
         self.splitter = QSplitter(Qt.Orientation.Horizontal)
         self.splitter.setChildrenCollapsible(False)
@@ -60,15 +72,17 @@ class Window(QMainWindow):
         self.setCentralWidget(self.splitter)
 
         self.chat = Chat(bridge, self.model_bar, self.start, self.conversation, self.composer, self.pages)
+        self.models = ModelsView(services or own_services(), appearance, self.places, self.model_bar, self.chat)
         appearance.changed.connect(self._apply_look)
         for keys, action in (
             (QKeySequence.StandardKey.New, self.chat.new_chat),
-            (QKeySequence.StandardKey.Cancel, self.chat.stop),
+            (QKeySequence.StandardKey.Cancel, self._escape),
             (QKeySequence.StandardKey.Close, self.close),
             (QKeySequence.StandardKey.Quit, self.close),
         ):
             for sequence in QKeySequence.keyBindings(keys):
                 QShortcut(sequence, self, action)
+        QShortcut(QKeySequence("Ctrl+Shift+M"), self, self.models.toggle)
         self._restore_place()
         self.composer.draft.setFocus()
 
@@ -78,6 +92,7 @@ class Window(QMainWindow):
         self._settings.sync()
         self.hide()
         self.composer.pictures.shut_down()
+        self.models.close()
         self.bridge.close()
         event.accept()
 
@@ -94,6 +109,12 @@ class Window(QMainWindow):
         super().changeEvent(event)
         if event.type() == QEvent.Type.WindowStateChange and not self.isMinimized():
             self.conversation.show_pending()
+
+    def _escape(self) -> None:
+        if self.models.shown:
+            self.models.step_back()
+        else:
+            self.chat.stop()
 
     def _restore_place(self) -> None:
         place = self._settings.value("window/geometry")
@@ -120,6 +141,7 @@ def open_window(model: str | None = None) -> int:
     application = make_application(sys.argv[:1])
     window = Window(Bridge(load_local), Appearance(application), open_settings(settings_file()))
     window.show()
+    window.models.start()
     window.chat.load(model or STARTER)
     code = application.exec()
     if not window.bridge.close():

@@ -102,6 +102,7 @@ def test_tab_goes_through_every_control_as_it_is_read_and_comes_back(window: Win
     asked, reply = window.conversation.findChildren(MessageView)
     assert reached == [
         window.model_bar.new_chat_button,
+        window.model_bar.library_button,
         window.model_bar.models_button,
         window.model_bar.fit_button,
         window.conversation,

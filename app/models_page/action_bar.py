@@ -1,0 +1,137 @@
+"""The foot of the details: what is chosen, how far it is, and what can be done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QProgressBar, QPushButton, QVBoxLayout
+
+from app.elided_label import ElidedLabel
+from app.look import breakable, label, set_property
+
+
+@dataclass(frozen=True)
+class Deed:
+    """A button. Without `do` it only says how things are."""
+
+    text: str
+    do: Callable[[], None] | None = None
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked before something that cannot be undone."""
+
+    text: str
+    yes: str
+    no: str
+    do: Callable[[], None]
+
+
+class ActionBar(QFrame):
+    """One button that leads on, at most two quiet ones beside it, and above them a line of progress and a sentence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setObjectName("actions")
+        self._question: Question | None = None
+        self._shown: tuple[str, str, Deed | None, Sequence[Deed], float | None, str, str] | None = None
+        self._chosen = ElidedLabel()
+        self._chosen.setProperty("level", "author")
+        self._figures = ElidedLabel()
+        self._figures.setProperty("level", "small")
+        self._figures.setProperty("tone", "muted")
+        self.sentence = label(level="small", wrap=True)
+        self.progress = QProgressBar()
+        self.progress.setTextVisible(False)
+        self.progress.setRange(0, 1000)
+        self.progress.setAccessibleName(self.tr("Progress"))
+        self.quiet = (QPushButton(), QPushButton())
+        self.main = QPushButton()
+        self.main.setProperty("primary", True)
+        self._deeds: dict[QPushButton, Callable[[], None]] = {}
+        for button in (*self.quiet, self.main):
+            button.clicked.connect(lambda _=False, button=button: self._deeds[button]())
+
+        words = QVBoxLayout()
+        words.setSpacing(2)
+        words.addWidget(self._chosen)
+        words.addWidget(self._figures)
+        row = QHBoxLayout()
+        row.setSpacing(8)
+        row.addLayout(words, 1)
+        for button in (*self.quiet, self.main):
+            row.addWidget(button, 0, Qt.AlignmentFlag.AlignVCenter)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(24, 12, 24, 12)
+        column.setSpacing(8)
+        column.addWidget(self.sentence)
+        column.addWidget(self.progress)
+        column.addLayout(row)
+
+    def show_deeds(
+        self,
+        chosen: str,
+        figures: str,
+        main: Deed | None,
+        quiet: Sequence[Deed] = (),
+        *,
+        progress: float | None = None,
+        sentence: str = "",
+        tone: str = "muted",
+    ) -> None:
+        """What stands there, unless a question does: it stays until it is answered."""
+        self._shown = (chosen, figures, main, quiet, progress, sentence, tone)
+        if self._question is None:
+            self._show(*self._shown)
+
+    def ask(self, question: Question) -> None:
+        """Ask in place of the buttons; the focus lies on the answer that changes nothing."""
+        self._question = question
+        self._show(question.text, "", Deed(question.no, self.answer), (Deed(question.yes, self._do),), None, "", "")
+        self.main.setFocus()
+
+    def answer(self) -> None:
+        """Have nothing come of the question."""
+        self._question = None
+        if self._shown is not None:
+            self._show(*self._shown)
+
+    def _do(self) -> None:
+        question = self._question
+        self.answer()
+        if question is not None:
+            question.do()
+
+    def _show(
+        self,
+        chosen: str,
+        figures: str,
+        main: Deed | None,
+        quiet: Sequence[Deed],
+        progress: float | None,
+        sentence: str,
+        tone: str,
+    ) -> None:
+        self._chosen.setText(chosen)
+        self._figures.setText(figures)
+        self._figures.setVisible(bool(figures))
+        self.sentence.setText(breakable(sentence))
+        self.sentence.setVisible(bool(sentence))
+        set_property(self.sentence, "tone", tone)
+        self.progress.setVisible(progress is not None)
+        self.progress.setValue(round(1000 * (progress or 0.0)))
+        for number, button in enumerate((self.main, *self.quiet)):
+            deed = main if number == 0 else (quiet[number - 1] if number <= len(quiet) else None)
+            self._set(button, deed)
+
+    def _set(self, button: QPushButton, deed: Deed | None) -> None:
+        do = deed.do if deed is not None else None
+        if button.hasFocus() and do is None:
+            self.parentWidget().setFocus()
+        button.setVisible(deed is not None)
+        button.setText(deed.text if deed is not None else "")
+        button.setEnabled(do is not None)
+        self._deeds[button] = do or (lambda: None)

@@ -1,0 +1,131 @@
+"""The details of a model in the library."""
+
+from __future__ import annotations
+
+from datetime import date
+
+from PySide6.QtCore import Qt, Signal
+
+from app.look import Look, breakable, label
+from app.models_page.action_bar import Deed, Question
+from app.models_page.desk import Desk
+from app.models_page.figures import day, size
+from app.models_page.pane import Pane
+from app.models_page.shelf import Kept, Shelf
+from app.notice_line import NoticeLine
+from app.translated import translated
+
+
+class ModelPane(Pane):
+    load = Signal(str)
+    chat = Signal()
+
+    def __init__(self, desk: Desk, shelf: Shelf, look: Look) -> None:
+        super().__init__()
+        self.setAccessibleName(self.tr("Details of the model"))
+        self._desk, self._shelf = desk, shelf
+        self._name = ""
+        self._busy = False
+        self._progress: float | None = None
+        self._outcome = ""
+        self.notice = NoticeLine(look)
+        self.place = label(level="small", tone="muted", wrap=True)
+        self.place.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.body.addWidget(self.notice)
+        self.body.addWidget(label(self.tr("Where it lies"), level="author"))
+        self.body.addWidget(self.place)
+        self.body.addStretch(1)
+        shelf.changed.connect(self._renew)
+        shelf.progressed.connect(self._on_progress)
+        shelf.verified.connect(self._on_verified)
+
+    def show_model(self, name: str) -> None:
+        if name != self._name:
+            self.actions.answer()
+            self._outcome, self._progress = "", None
+        self._name = name
+        self._renew()
+
+    def set_busy(self, busy: bool) -> None:
+        """While a model is being loaded, no other can be."""
+        self._busy = busy
+        self._renew()
+
+    def apply_look(self, look: Look) -> None:
+        self.notice.apply_look(look)
+
+    def _renew(self) -> None:
+        kept = self._shelf.find(self._name)
+        if kept is None:
+            return
+        today = date.today()
+        used = self.tr("last used {day}").format(day=day(kept.used, today, translated)) if kept.used else ""
+        came = self.tr("downloaded {day}").format(day=day(kept.day, today, translated)) if kept.day else ""
+        self.show_head(kept.title, kept.owner, (size(kept.nbytes), kept.licence, used, came))
+        self.place.setText(breakable(str(kept.path)))
+        self.notice.show_sentence(self._damage(kept))
+        self._show_actions(kept)
+
+    def _damage(self, kept: Kept) -> str:
+        if not kept.broken:
+            return ""
+        if len(kept.broken) == 1:
+            return self.tr("{file} is damaged. Repair fetches it again, and keeps the rest.").format(
+                file=kept.broken[0].rpartition("/")[2]
+            )
+        return self.tr("{n} of its files are damaged. Repair fetches them again, and keeps the rest.").format(
+            n=len(kept.broken)
+        )
+
+    def _show_actions(self, kept: Kept) -> None:
+        loaded, reading = self._shelf.is_loaded(kept), self._shelf.verifying == kept.name
+        folder = kept.folder
+        if kept.broken and folder is not None:
+            main = Deed(self.tr("Repair"), lambda: self._repair(kept))
+        elif kept.broken:
+            main = None
+        elif loaded:
+            main = Deed(self.tr("Chat with it"), self.chat.emit)
+        else:
+            main = Deed(
+                self.tr("Loading a model…") if self._busy else self.tr("Load"),
+                None if self._busy else lambda: self.load.emit(str(kept.path)),
+            )
+        quiet = []
+        if reading:
+            quiet.append(Deed(self.tr("Stop checking"), self._shelf.stop_verifying))
+        elif folder is not None and not kept.broken:
+            quiet.append(Deed(self.tr("Verify"), lambda: self._shelf.verify(kept)))
+        if not loaded and not reading:
+            quiet.append(Deed(self.tr("Remove"), lambda: self._ask_to_remove(kept)))
+        figures = self.tr("It is loaded now") if loaded else ""
+        if reading:
+            figures = self.tr("Every byte of it is read · {percent} %").format(
+                percent=round(100 * (self._progress or 0))
+            )
+        self.actions.show_deeds(
+            size(kept.nbytes),
+            figures or self._outcome,
+            main,
+            quiet,
+            progress=(self._progress or 0.0) if reading else None,
+        )
+
+    def _on_progress(self, name: str, progress: float) -> None:
+        kept = self._shelf.find(name)
+        if name == self._name and kept is not None:
+            self._progress = progress
+            self._show_actions(kept)
+
+    def _on_verified(self, name: str, broken: int) -> None:
+        if name == self._name:
+            self._progress = None
+            self._outcome = "" if broken else self.tr("All of it is as it came")
+
+    def _repair(self, kept: Kept) -> None:
+        assert kept.folder is not None
+        self._desk.repair(kept.folder)
+
+    def _ask_to_remove(self, kept: Kept) -> None:
+        text = self.tr("Delete it from this computer? {size} become free.").format(size=size(kept.nbytes))
+        self.actions.ask(Question(text, self.tr("Delete"), self.tr("Keep it"), lambda: self._shelf.remove(kept)))

@@ -1,0 +1,268 @@
+"""The Models page: its sections, the details beside them, and the way from one to the other."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QDragEnterEvent, QDropEvent, QHideEvent, QResizeEvent, QShowEvent
+from PySide6.QtWidgets import (
+    QButtonGroup,
+    QFrame,
+    QHBoxLayout,
+    QPushButton,
+    QSplitter,
+    QStackedWidget,
+    QToolButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from app.icons import icon
+from app.look import Look, label
+from app.models_page.desk import Desk
+from app.models_page.download_pane import DownloadPane
+from app.models_page.importing import Import, local_paths
+from app.models_page.library import LibrarySection
+from app.models_page.model_pane import ModelPane
+from app.models_page.pane import Pane
+from app.models_page.recommended import Recommended
+from app.models_page.repository_pane import RepositoryPane
+from app.models_page.search import Search
+from app.models_page.section import Section
+from app.models_page.services import Services
+from app.models_page.shelf import Shelf
+from app.models_page.tasks import Tasks
+from app.models_page.transfers import Transfers
+
+Part = Literal["recommended", "library", "downloads", "search"]
+ONE_COLUMN = 860
+"""Pixels below which the list and the details take turns."""
+LIST = 416
+
+
+class ModelsPage(QWidget):
+    """`load` asks for a model by its path, `back` for the chat."""
+
+    load = Signal(str)
+    back = Signal()
+
+    def __init__(self, services: Services, desk: Desk, look: Look) -> None:
+        super().__init__()
+        self.setObjectName("page")
+        self.setAcceptDrops(True)
+        self._services = services
+        self._inside = False
+        """Whether the details are in front, where there is room for only one of the two."""
+        self.part: Part = "recommended"
+        self.desk = desk
+        self.tasks = Tasks(self)
+        self.shelf = Shelf(services, self.tasks, self)
+        self.recommended = Recommended(services, self.tasks, look)
+        self.library = LibrarySection(services, self.tasks, self.shelf, look)
+        self.downloads = Transfers(services, self.tasks, desk, look)
+        self.search = Search(services, self.tasks, look)
+        self.sections: dict[Part, Section] = {
+            "recommended": self.recommended,
+            "library": self.library,
+            "downloads": self.downloads,
+            "search": self.search,
+        }
+        self.nothing = Pane()
+        self.nothing.actions.hide()
+        self.repository = RepositoryPane(services, self.tasks, desk, self.shelf, look)
+        self.model = ModelPane(desk, self.shelf, look)
+        self.download = DownloadPane(desk, self.shelf, look)
+        self.importing = Import(services, self.tasks, look)
+        self.header = self._make_header()
+        self._lists = QStackedWidget()
+        self._details = QStackedWidget()
+        self._details.setObjectName("details")
+        for section in self.sections.values():
+            self._lists.addWidget(section)
+        for pane in (self.nothing, self.repository, self.model, self.download):
+            self._details.addWidget(pane)
+        self._splitter = QSplitter(Qt.Orientation.Horizontal)
+        self._splitter.setChildrenCollapsible(False)
+        self._splitter.setHandleWidth(1)
+        self._splitter.addWidget(self._lists)
+        self._splitter.addWidget(self._details)
+        self._splitter.setStretchFactor(1, 1)
+        self._splitter.setSizes([LIST, 2 * LIST])
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(0)
+        column.addWidget(self.header)
+        column.addWidget(self.importing)
+        column.addWidget(self._splitter, 1)
+
+        for part, section in self.sections.items():
+            section.current.connect(lambda key, part=part: self._on_current(part, key))
+            section.opened.connect(lambda key, part=part: self._on_opened(part, key))
+        for pane in (self.repository, self.model, self.download):
+            pane.load.connect(self.load)
+            pane.chat.connect(self.back)
+        desk.arrived.connect(lambda _: self.shelf.refresh())
+        desk.changed.connect(lambda _: self._count_downloads())
+        self.shelf.changed.connect(self._look_for_gone)
+        self.importing.imported.connect(self._on_imported)
+        self.apply_look(look)
+        self._count_downloads()
+        self._arrange()
+
+    def show_part(self, part: Part) -> None:
+        """Bring a section to the front, and have it up to date."""
+        self.part = part
+        self._inside = False
+        self._tabs[part].setChecked(True)
+        section = self.sections[part]
+        self._lists.setCurrentWidget(section)
+        section.renew()
+        row = section.list.row
+        if row is not None:
+            self._show_details(part, row.key)
+        else:
+            self._details.setCurrentWidget(self.nothing)
+            if not self._narrow:
+                section.list.choose_first()
+        self._arrange()
+        if self.isVisible():
+            section.take_focus()
+
+    def step_back(self) -> None:
+        """From the details to the list where they take turns, else to the chat."""
+        if self._narrow and self._inside:
+            self._inside = False
+            self._arrange()
+            self.sections[self.part].take_focus()
+        else:
+            self.back.emit()
+
+    def set_busy(self, busy: bool) -> None:
+        """While a model is being loaded, no other can be."""
+        for pane in (self.repository, self.model, self.download):
+            pane.set_busy(busy)
+
+    def apply_look(self, look: Look) -> None:
+        self._back_button.setIcon(icon("back", 20, look.theme.text))
+        for section in self.sections.values():
+            section.apply_look(look)
+        for pane in (self.repository, self.model, self.download):
+            pane.apply_look(look)
+        self.importing.apply_look(look)
+
+    def shut_down(self) -> None:
+        """Leave all work that is under way."""
+        self.tasks.close()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.shelf.refresh()
+        self.show_part(self.part)
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self._details.currentWidget().actions.answer()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._arrange()
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        if self._services.bring is not None and local_paths(event.mimeData()):
+            _take_a_copy(event)
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        """A model's file or folder; pictures go on to the window."""
+        if paths := local_paths(event.mimeData()):
+            _take_a_copy(event)
+            self.importing.bring(paths)
+
+    @property
+    def _narrow(self) -> bool:
+        return self.width() < ONE_COLUMN
+
+    def _make_header(self) -> QFrame:
+        header = QFrame()
+        header.setObjectName("modelsHeader")
+        header.setFixedHeight(56)
+        self._back_button = QToolButton()
+        self._back_button.setIconSize(QSize(20, 20))
+        self._back_button.setToolTip(self.tr("Back (Esc)"))
+        self._back_button.setAccessibleName(self.tr("Back"))
+        self._back_button.clicked.connect(self.step_back)
+        self._title = label(self.tr("Models"), level="title")
+        self._group = QButtonGroup(self)
+        self._tabs: dict[Part, QPushButton] = {}
+        texts = (self.tr("Recommended"), self.tr("Library"), self.tr("Downloads"), self.tr("Search"))
+        row = QHBoxLayout(header)
+        row.setContentsMargins(12, 0, 16, 0)
+        row.setSpacing(4)
+        row.addWidget(self._back_button)
+        row.addSpacing(4)
+        row.addWidget(self._title)
+        row.addSpacing(20)
+        for part, text in zip(get_args(Part), texts, strict=True):
+            tab = QPushButton(text)
+            tab.setProperty("tab", True)
+            tab.setCheckable(True)
+            tab.clicked.connect(lambda _=False, part=part: self.show_part(part))
+            self._group.addButton(tab)
+            self._tabs[part] = tab
+            row.addWidget(tab)
+        row.addStretch(1)
+        return header
+
+    def _on_current(self, part: Part, key: str) -> None:
+        if part == self.part and not self._narrow:
+            self._show_details(part, key)
+
+    def _on_opened(self, part: Part, key: str) -> None:
+        self._show_details(part, key)
+        self._inside = True
+        self._arrange()
+
+    def _show_details(self, part: Part, key: str) -> None:
+        match part:
+            case "recommended":
+                self.repository.show_suggestion(self.recommended.suggestion(key))
+                self._details.setCurrentWidget(self.repository)
+            case "search":
+                self.repository.show_repository(self.search.repository(key))
+                self._details.setCurrentWidget(self.repository)
+            case "library":
+                self.model.show_model(key)
+                self._details.setCurrentWidget(self.model)
+            case "downloads":
+                self.download.show_item(key)
+                self._details.setCurrentWidget(self.download)
+
+    def _arrange(self) -> None:
+        self._lists.setVisible(not (self._narrow and self._inside))
+        self._details.setVisible(not self._narrow or self._inside)
+        self._title.setVisible(self.width() >= 640)
+
+    def _look_for_gone(self) -> None:
+        """What was shown may have been removed."""
+        section = self.sections[self.part]
+        if self.part in ("library", "downloads") and section.list.row is None:
+            self._details.setCurrentWidget(self.nothing)
+            self._inside = False
+            self._arrange()
+
+    def _count_downloads(self) -> None:
+        running = len(self.desk.running)
+        text = self.tr("Downloads")
+        self._tabs["downloads"].setText(f"{text} · {running}" if running else text)
+        self._look_for_gone()
+
+    def _on_imported(self, name: str) -> None:
+        self.show_part("library")
+        if not self.library.list.choose(name):
+            self.library.list.expect(name)
+
+
+def _take_a_copy(event: QDropEvent) -> None:
+    """Whatever was proposed: a file manager deletes what has been moved."""
+    event.setDropAction(Qt.DropAction.CopyAction)
+    event.accept()

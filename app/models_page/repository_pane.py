@@ -1,0 +1,247 @@
+"""The details of a repository: its quantisations, how each would run, and the one button."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QProgressBar
+
+from app.look import Look, label
+from app.models_page.action_bar import Deed, Question
+from app.models_page.acts import Choice, choice_of
+from app.models_page.desk import Desk
+from app.models_page.figures import count, left, of_size, size
+from app.models_page.fitness import Fitness, words
+from app.models_page.offer_table import OfferTable
+from app.models_page.offer_view import OfferView
+from app.models_page.pane import Pane
+from app.models_page.services import Services
+from app.models_page.shelf import Shelf
+from app.models_page.suggestion import Suggestion
+from app.models_page.tasks import Tasks
+from app.models_page.trouble import Trouble
+from app.models_page.words import state_of
+from app.translated import translated
+from engine.cancel import Cancel
+
+if TYPE_CHECKING:
+    from registry.sources.source import Repository
+
+
+class RepositoryPane(Pane):
+    load = Signal(str)
+    chat = Signal()
+
+    def __init__(self, services: Services, tasks: Tasks, desk: Desk, shelf: Shelf, look: Look) -> None:
+        super().__init__()
+        self.setAccessibleName(self.tr("Details of the model"))
+        self._services, self._tasks, self._desk, self._shelf = services, tasks, desk, shelf
+        self._suggestion: Suggestion | None = None
+        self._repository: Repository | None = None
+        self._id = ""
+        self._asking = Cancel()
+        self._known: dict[str, Repository] = {}
+        self._busy = False
+        self.table = OfferTable(self)
+        self.offers = OfferView(self.table, look)
+        self.trouble = Trouble(services, tasks, look)
+        self.waiting = QProgressBar()
+        self.waiting.setRange(0, 0)
+        self.waiting.setTextVisible(False)
+        self.waiting.setAccessibleName(self.tr("Asking the Hub for the files"))
+        self.empty = label(tone="muted", wrap=True)
+        for part in (self.waiting, self.trouble, self.empty):
+            self.body.addWidget(part)
+        self.body.addWidget(self.offers, 1)
+        self.body.addStretch(0)
+        self.trouble.again.connect(self._ask)
+        self.offers.current.connect(lambda _: self._show_actions())
+        self.offers.acted.connect(self.actions.main.click)
+        desk.changed.connect(lambda _: self._renew())
+        shelf.changed.connect(self._renew)
+
+    def show_suggestion(self, suggestion: Suggestion) -> None:
+        self._suggestion = suggestion
+        self._open(suggestion.repository)
+
+    def show_repository(self, repository: Repository) -> None:
+        """One that a search found; its files are asked for."""
+        self._suggestion = None
+        self._open(repository.id, repository)
+
+    def set_busy(self, busy: bool) -> None:
+        """While a model is being loaded, no other can be."""
+        self._busy = busy
+        self._show_actions()
+
+    def apply_look(self, look: Look) -> None:
+        self.offers.apply_look(look)
+        self.trouble.apply_look(look)
+
+    @property
+    def choice(self) -> Choice | None:
+        row = self.offers.currentIndex().row()
+        return self.table.choices[row] if 0 <= row < self.table.rowCount() else None
+
+    def _open(self, id: str, found: Repository | None = None) -> None:
+        if id != self._id:
+            self.actions.answer()
+            self.trouble.clear()
+            self.table.set_choices(())
+        elif self._repository is not None:
+            return
+        self._id, self._repository = id, None
+        self._show_head(found)
+        if id in self._known:
+            self._asking.set()
+            self._asking = Cancel()
+            self._told(self._known[id])
+        else:
+            self._ask()
+
+    def _ask(self) -> None:
+        id = self._id
+        self._asking.set()
+        self.trouble.clear()
+        self.waiting.show()
+        self.offers.hide()
+        self.empty.hide()
+        self.actions.hide()
+        self._asking = self._tasks.run(
+            lambda cancel: self._services.source.repository(id, cancel), self._told, self._not_told
+        )
+
+    def _told(self, repository: Repository) -> None:
+        from registry.items import offers
+
+        self._known[repository.id] = repository
+        self._repository = repository
+        self.waiting.hide()
+        self._show_head(repository)
+        choices = [self._joined(choice_of(offer, repository.licence)) for offer in offers(repository)]
+        self.table.set_choices(choices)
+        self.offers.setVisible(bool(choices))
+        self.actions.setVisible(bool(choices))
+        self.empty.setVisible(not choices)
+        self.empty.setText(self.tr("There is no file here that Millstream can load: choose another model."))
+        chosen = next((number for number, choice in enumerate(choices) if choice.recommended), 0)
+        if choices:
+            self.offers.setCurrentIndex(self.table.index(chosen, 0))
+        for choice in choices:
+            if not choice.problem:
+                self._tasks.run(
+                    lambda cancel, offer=choice.offer: self._services.oracle.fit(self._services.source, offer, cancel),
+                    partial(self._fits, repository.id, choice.offer.name),
+                    cancel=self._asking,
+                )
+        self._show_actions()
+
+    def _not_told(self, sentence: str, error: BaseException) -> None:
+        self.waiting.hide()
+        self.trouble.show_error(sentence, error)
+
+    def _fits(self, id: str, name: str, fitness: Fitness) -> None:
+        if id == self._id:
+            self.table.change(lambda choice: replace(choice, fitness=fitness) if choice.offer.name == name else choice)
+            self.offers.resizeColumnToContents(0)
+            self._show_actions()
+
+    def _joined(self, choice: Choice) -> Choice:
+        """With what is here of it."""
+        kept = self._shelf.find(choice.name) if choice.name else None
+        sound = kept is not None and not kept.broken
+        suggestion = self._suggestion
+        return replace(
+            choice,
+            item=self._desk.items.get(choice.wanted.id) if choice.wanted is not None else None,
+            kept=kept.model if sound else None,
+            loaded=sound and self._shelf.is_loaded(kept),
+            recommended=suggestion is not None and choice.offer.name == suggestion.quantisation,
+        )
+
+    def _renew(self) -> None:
+        self.table.change(self._joined)
+        self._show_actions()
+
+    def _show_head(self, repository: Repository | None) -> None:
+        suggestion = self._suggestion
+        facts = []
+        if repository is not None:
+            facts = [repository.licence, repository.family]
+            if repository.downloads:
+                facts.append(self.tr("{n} downloads a month").format(n=count(repository.downloads)))
+            if repository.updated:
+                facts.append(self.tr("changed {day}").format(day=repository.updated))
+            if repository.gated:
+                facts.append(self.tr("asks you to agree to its conditions"))
+        if suggestion is None:
+            self.show_head(self._id.rpartition("/")[2], self._id, tuple(facts))
+            return
+        told = [suggestion.licence]
+        if suggestion.context:
+            told.append(self.tr("remembers up to {n} tokens").format(n=f"{suggestion.context:,}"))
+        if suggestion.sees:
+            told.append(self.tr("sees pictures"))
+        if suggestion.thinks:
+            told.append(self.tr("thinks before it answers"))
+        if suggestion.gated:
+            told.append(self.tr("asks you to agree to its conditions"))
+        paragraph = " ".join(part for part in (suggestion.good_for, suggestion.why) if part)
+        self.show_head(suggestion.name, self._id, tuple(told), paragraph)
+
+    def _show_actions(self) -> None:
+        choice = self.choice
+        if choice is None:
+            return
+        offer, item = choice.offer, choice.item
+        figures = " · ".join((size(offer.nbytes), words(choice.fitness, translated)))
+        sentence, tone, progress = choice.problem, "muted", None
+        if choice.partial and item is not None:
+            progress = item.done / max(item.nbytes, 1)
+            figures = " · ".join(
+                part
+                for part in (
+                    of_size(item.done, item.nbytes),
+                    f"{size(round(item.speed))}/s" if item.speed >= 1 else state_of(item, self.tr),
+                    left(item.seconds_left, translated) if item.seconds_left is not None else "",
+                )
+                if part
+            )
+            sentence, tone = item.sentence, "warn" if item.state == "paused" else "muted"
+        elif choice.fitness.kind == "cannot" and not choice.problem:
+            sentence = choice.fitness.why
+        quiet = []
+        if choice.partial:
+            quiet.append(Deed(self.tr("Remove"), self._ask_to_remove))
+        self.actions.show_deeds(
+            offer.name, figures, self._deed(choice), quiet, progress=progress, sentence=sentence, tone=tone
+        )
+
+    def _deed(self, choice: Choice) -> Deed | None:
+        item, kept, wanted = choice.item, choice.kept, choice.wanted
+        match choice.act:
+            case "download" if wanted is not None:
+                return Deed(self.tr("Download"), lambda: self._desk.add(wanted))
+            case "pause" if item is not None:
+                return Deed(self.tr("Pause"), lambda: self._desk.pause(item.id))
+            case "resume" if item is not None:
+                return Deed(self.tr("Resume"), lambda: self._desk.resume(item.id))
+            case "load" if kept is not None:
+                if self._busy:
+                    return Deed(self.tr("Loading a model…"))
+                return Deed(self.tr("Load"), lambda: self.load.emit(str(kept.path)))
+            case "chat":
+                return Deed(self.tr("Chat with it"), self.chat.emit)
+            case "wait":
+                return Deed(self.tr("Downloading elsewhere"))
+        return None
+
+    def _ask_to_remove(self) -> None:
+        choice = self.choice
+        if choice is None or (item := choice.item) is None:
+            return
+        text = self.tr("Remove what came of {name}?").format(name=choice.offer.name)
+        self.actions.ask(Question(text, self.tr("Remove"), self.tr("Keep it"), lambda: self._desk.remove(item.id)))

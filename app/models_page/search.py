@@ -1,0 +1,176 @@
+"""The Hub's models, searched by words and narrowed down by what is known of each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, get_args
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLineEdit, QPushButton, QWidget
+
+from app.flow import Flow
+from app.icons import icon
+from app.look import Look
+from app.models_page.figures import count
+from app.models_page.filters import Filter, Licence, Size, sees
+from app.models_page.rows import Row
+from app.models_page.section import Section
+from app.models_page.services import Services
+from app.models_page.tasks import Tasks
+from engine.cancel import Cancel
+
+if TYPE_CHECKING:
+    from registry.sources.source import Repository
+
+LIMIT = 100
+
+
+class FilterBar(QWidget):
+    changed = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fits = self._toggle(self.tr("Fits memory"), self.tr("Only what this computer can hold in memory"))
+        self.sees = self._toggle(self.tr("Sees pictures"), self.tr("Only what can be shown pictures"))
+        self.size = self._choice(
+            self.tr("Size"),
+            (self.tr("Any size"), self.tr("Up to 4B"), self.tr("4B to 15B"), self.tr("More than 15B")),
+        )
+        self.licence = self._choice(
+            self.tr("Licence"), (self.tr("Any licence"), self.tr("Free for any use"), self.tr("With conditions"))
+        )
+        row = Flow(self, 8)
+        for part in (self.fits, self.sees, self.size, self.licence):
+            row.addWidget(part)
+
+    def filter(self, room: int) -> Filter:
+        return Filter(
+            fits=self.fits.isChecked(),
+            sees=self.sees.isChecked(),
+            size=get_args(Size)[self.size.currentIndex()],
+            licence=get_args(Licence)[self.licence.currentIndex()],
+            room=room,
+        )
+
+    def _toggle(self, text: str, tip: str) -> QPushButton:
+        button = QPushButton(text)
+        button.setProperty("chip", True)
+        button.setCheckable(True)
+        button.setToolTip(tip)
+        button.toggled.connect(lambda _: self.changed.emit())
+        return button
+
+    def _choice(self, name: str, texts: tuple[str, ...]) -> QComboBox:
+        box = QComboBox()
+        box.setProperty("chip", True)
+        box.addItems(texts)
+        box.setAccessibleName(name)
+        box.currentIndexChanged.connect(lambda _: self.changed.emit())
+        return box
+
+
+class Search(Section):
+    def __init__(self, services: Services, tasks: Tasks, look: Look) -> None:
+        super().__init__(services, tasks, look, "")
+        self.list.setAccessibleName(self.tr("What was found"))
+        self.waiting.setAccessibleName(self.tr("Searching the Hub"))
+        self._found: dict[str, Repository] = {}
+        self._asked: str | None = None
+        self._asking = Cancel()
+        self._room = 0
+        self.field = QLineEdit()
+        self.field.setPlaceholderText(self.tr("A model's name, or its maker's"))
+        self.field.setAccessibleName(self.tr("Search the Hub"))
+        self.field.setClearButtonEnabled(True)
+        self._glass = self.field.addAction(
+            icon("search", 16, look.theme.muted), QLineEdit.ActionPosition.LeadingPosition
+        )
+        self.field.returnPressed.connect(self.search)
+        self.button = QPushButton(self.tr("Search"))
+        self.button.clicked.connect(self.search)
+        self.filters = FilterBar()
+        self.filters.changed.connect(self._show)
+        row = QHBoxLayout()
+        row.setSpacing(8)
+        row.addWidget(self.field, 1)
+        row.addWidget(self.button)
+        self.above.insertLayout(0, row)
+        self.above.insertWidget(1, self.filters)
+        self.above.addSpacing(4)
+        self.setTabOrder(self.field, self.button)
+        self.show_empty(
+            self.tr("Search the models that people share on the Hub.\nOnly those that can run here are listed.")
+        )
+
+    def repository(self, key: str) -> Repository:
+        return self._found[key]
+
+    def renew(self) -> None:
+        """The first time, what most people use is shown."""
+        if not self._room:
+            self.tasks.run(self.services.oracle.room, self._set_room)
+        if self._asked is None or not self.trouble.isHidden():
+            self.search()
+
+    def search(self) -> None:
+        """An answer that comes after another question was asked is dropped."""
+        words = self.field.text().strip()
+        self._asked = words
+        self._asking.set()
+        self.trouble.clear()
+        self.waiting.show()
+        self._asking = self.tasks.run(
+            lambda cancel: self.services.source.search(words, LIMIT, cancel), self._told, self._not_told
+        )
+
+    def take_focus(self) -> None:
+        self.field.setFocus()
+        self.field.selectAll()
+
+    def apply_look(self, look: Look) -> None:
+        super().apply_look(look)
+        self._glass.setIcon(icon("search", 16, look.theme.muted))
+
+    def _set_room(self, room: int) -> None:
+        self._room = room
+        if self.filters.fits.isChecked():
+            self._show()
+
+    def _told(self, found: tuple[Repository, ...]) -> None:
+        self.waiting.hide()
+        self._found = {repository.id: repository for repository in found}
+        self._show()
+        self.list.scrollToTop()
+
+    def _not_told(self, sentence: str, error: BaseException) -> None:
+        self.waiting.hide()
+        self._found = {}
+        self.rows.set_rows(())
+        self.show_empty("")
+        self.list.hide()
+        self.trouble.show_error(sentence, error)
+
+    def _show(self) -> None:
+        chosen = self.filters.filter(self._room)
+        shown = [repository for repository in self._found.values() if chosen.passes(repository)]
+        self.rows.set_rows([self._row(repository) for repository in shown])
+        if self._found and not shown:
+            self.show_empty(self.tr("All that was found is filtered out: take a filter away."))
+        elif not self._found and self._asked is not None and self.trouble.isHidden():
+            self.show_empty(self.tr("Nothing was found. Try fewer words, or only a part of the name."))
+        else:
+            self.show_empty("")
+
+    def _row(self, repository: Repository) -> Row:
+        marks = [("eye", self.tr("sees pictures"))] if sees(repository) else []
+        if repository.gated:
+            marks.append(("lock", self.tr("asks you to agree to its conditions")))
+        parts = [repository.id.rpartition("/")[0]]
+        if repository.licence:
+            parts.append(repository.licence)
+        return Row(
+            key=repository.id,
+            title=repository.id.rpartition("/")[2],
+            detail=" · ".join(parts),
+            aside=f"↓ {count(repository.downloads)}" if repository.downloads else "",
+            marks=tuple(marks),
+        )

@@ -1,0 +1,61 @@
+"""What is on its way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from app.look import Look
+from app.models_page.acts import RUNNING
+from app.models_page.desk import Desk
+from app.models_page.figures import left, of_size, size
+from app.models_page.rows import Row
+from app.models_page.section import Section
+from app.models_page.services import Services
+from app.models_page.tasks import Tasks
+from app.models_page.words import state_of
+from app.translated import translated
+
+if TYPE_CHECKING:
+    from registry.downloads.item import Item
+
+
+class Transfers(Section):
+    """Renewed by what the downloads tell alone."""
+
+    def __init__(self, services: Services, tasks: Tasks, desk: Desk, look: Look) -> None:
+        super().__init__(services, tasks, look, "")
+        self.list.setAccessibleName(self.tr("Downloads"))
+        self._desk = desk
+        desk.changed.connect(lambda _: self._show())
+        desk.failed.connect(self.trouble.show_error)
+        self._show()
+
+    def renew(self) -> None:
+        self.trouble.clear()
+        self._desk.look_again()
+        self._show()
+
+    def _show(self) -> None:
+        self.rows.set_rows([self._row(item) for item in reversed(self._desk.items.values())])
+        nothing = self.tr("Nothing is being downloaded.\nChoose a model under Recommended or Search.")
+        self.show_empty("" if self._desk.items else nothing)
+        if self.isVisible():
+            self.list.choose_first()
+
+    def _row(self, item: Item) -> Row:
+        note, tone = state_of(item, self.tr), ""
+        if item.speed >= 1:
+            note = f"{size(round(item.speed))}/s"
+            if item.seconds_left is not None:
+                note = f"{note} · {left(item.seconds_left, translated)}"
+        if item.sentence and item.state in ("paused", "waiting"):
+            note, tone = item.sentence, "warn"
+        there = item.state in (*RUNNING, "paused")
+        return Row(
+            key=item.id,
+            title=item.name,
+            aside=of_size(item.done, item.nbytes) if there else size(item.nbytes),
+            note=note[:1].upper() + note[1:],
+            tone=tone,
+            progress=item.done / max(item.nbytes, 1) if there else None,
+        )

@@ -1,0 +1,111 @@
+"""The Models page in the window: made when it is first asked for, shown in place of the chat, told what is loaded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject
+from PySide6.QtWidgets import QStackedWidget
+
+from app.chat import Chat, ChatState
+from app.look import Appearance, Look
+from app.model_bar import ModelBar
+from app.models_page.desk import Desk
+from app.models_page.services import Services
+
+if TYPE_CHECKING:
+    from app.models_page.page import ModelsPage
+
+
+class ModelsView(QObject):
+    def __init__(
+        self,
+        services: Services,
+        appearance: Appearance,
+        places: QStackedWidget,
+        model_bar: ModelBar,
+        chat: Chat,
+    ) -> None:
+        super().__init__(places)
+        self._services = services
+        self._appearance = appearance
+        self._places = places
+        self._bar = model_bar
+        self._chat = chat
+        self._page: ModelsPage | None = None
+        self.desk = Desk(services, self)
+        self.desk.changed.connect(lambda _: self._show_downloads())
+        appearance.changed.connect(self._apply_look)
+        model_bar.library.connect(self.toggle)
+        model_bar.downloads.connect(self.show_downloads)
+        model_bar.new_chat.connect(self.hide)
+        chat.state_changed.connect(self._on_state)
+
+    @property
+    def shown(self) -> bool:
+        return self._page is not None and self._places.currentWidget() is self._page
+
+    @property
+    def page(self) -> ModelsPage:
+        if self._page is None:
+            from app.models_page.page import ModelsPage
+
+            self._page = ModelsPage(self._services, self.desk, self._appearance.look)
+            self._page.load.connect(self._load)
+            self._page.back.connect(self.hide)
+            self._places.addWidget(self._page)
+            self._on_state(self._chat.state)
+        return self._page
+
+    def start(self) -> None:
+        """Go on with the downloads that an earlier run left."""
+        self.desk.start()
+
+    def show(self) -> None:
+        self._places.setCurrentWidget(self.page)
+
+    def hide(self) -> None:
+        """Back to the chat, which is as it was."""
+        if self.shown:
+            self._places.setCurrentIndex(0)
+            self._chat.take_focus()
+
+    def toggle(self) -> None:
+        if self.shown:
+            self.hide()
+        else:
+            self.show()
+
+    def show_downloads(self) -> None:
+        self.show()
+        self.page.show_part("downloads")
+
+    def step_back(self) -> None:
+        self.page.step_back()
+
+    def close(self) -> None:
+        if self._page is not None:
+            self._page.shut_down()
+        self.desk.close()
+
+    def _load(self, model: str) -> None:
+        self.hide()
+        self._chat.open(model)
+
+    def _on_state(self, state: ChatState) -> None:
+        if self._page is None:
+            return
+        self._page.set_busy(state in ("loading", "fetching"))
+        loaded = self._chat.loaded_path
+        if loaded != self._page.shelf.loaded:
+            self._page.shelf.set_loaded(loaded)
+
+    def _show_downloads(self) -> None:
+        running = self.desk.running
+        total = sum(item.nbytes for item in running)
+        done = sum(item.done for item in running)
+        self._bar.show_downloads(len(running), 100 * done // total if total else 0)
+
+    def _apply_look(self, look: Look) -> None:
+        if self._page is not None:
+            self._page.apply_look(look)

@@ -1,0 +1,104 @@
+"""A Hub full of models as people share them, whose sizes are true and whose bytes are made as they are read, and a
+library with some of them: for pictures of the Models page."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from engine.errors import SettingsError
+from registry.catalogue import Entry, catalogue
+from registry.machine import MachineFacts, facts
+from registry.probe import from_json
+from registry.rough import rough
+from tests.hub_faults import Big
+from tests.hub_files import File
+from tests.hub_server import HubServer
+from tests.tiny_chat import write_tiny_chat
+
+MACHINES = Path(__file__).parents[2] / "registry" / "machines"
+USUAL = ("Q2_K", "Q3_K_M", "IQ4_XS", "Q4_K_S", "Q4_K_M", "Q5_K_M", "Q6_K", "Q8_0", "F16")
+SHARED = (
+    ("unsloth/Qwen3-8B-GGUF", "apache-2.0", "qwen3", 412_000, 8.2e9, ()),
+    ("bartowski/Meta-Llama-3.1-8B-Instruct-GGUF", "llama3.1", "llama", 389_000, 8.03e9, ()),
+    ("unsloth/gemma-3-12b-it-GGUF", "gemma", "gemma3", 271_000, 11.8e9, ("image-text-to-text",)),
+    ("bartowski/Mistral-Small-24B-Instruct-2501-GGUF", "apache-2.0", "llama", 144_000, 23.6e9, ()),
+    ("ggml-org/Qwen2.5-VL-7B-Instruct-GGUF", "apache-2.0", "qwen2vl", 98_000, 7.6e9, ("image-text-to-text",)),
+    ("unsloth/Qwen3-235B-A22B-Instruct-2507-GGUF", "apache-2.0", "qwen3moe", 61_000, 235e9, ()),
+    ("microsoft/Phi-4-mini-instruct-GGUF", "mit", "phi3", 40_300, 3.8e9, ()),
+)
+BITS = {
+    "Q2_K": 3.2,
+    "Q3_K_M": 3.9,
+    "IQ4_XS": 4.3,
+    "Q4_K_S": 4.6,
+    "Q4_K_M": 4.85,
+    "Q5_K_M": 5.7,
+    "Q6_K": 6.6,
+    "Q8_0": 8.5,
+    "F16": 16,
+}
+
+
+def machine(name: str) -> MachineFacts:
+    return facts(from_json((MACHINES / f"{name}.json").read_text(encoding="utf-8")))
+
+
+def fill(hub: HubServer) -> None:
+    for number, entry in enumerate(catalogue()):
+        hub.add(
+            entry.repository,
+            {},
+            licence=entry.licence.lower(),
+            family=entry.family.lower(),
+            downloads=9000 + 137 * number,
+            gated=entry.gated,
+            tags=("gguf", *(("image-text-to-text",) if entry.sees else ())),
+        )
+        for quantisation in dict.fromkeys((*USUAL, *entry.quantisations)):
+            try:
+                nbytes = rough(entry, quantisation).file
+            except (SettingsError, KeyError):
+                continue
+            _put(hub, entry.repository, f"{_stem(entry)}-{quantisation}.gguf", nbytes)
+        if entry.sees:
+            _put(hub, entry.repository, entry.mmproj, 2 * entry.shape.tower)
+    for id, licence, family, downloads, weights, tags in SHARED:
+        hub.add(
+            id, {}, licence=licence, family=family, downloads=downloads, likes=downloads // 300, tags=("gguf", *tags)
+        )
+        name = id.rpartition("/")[2].removesuffix("-GGUF")
+        for quantisation in USUAL:
+            _put(hub, id, f"{name}-{quantisation}.gguf", round(weights * BITS[quantisation] / 8))
+    hub.add("meta-llama/Llama-3.3-70B-Instruct-GGUF", {}, gated=True, licence="llama3.3", downloads=55_000)
+
+
+def _stem(entry: Entry) -> str:
+    return entry.repository.rpartition("/")[2].removesuffix("-GGUF")
+
+
+def _put(hub: HubServer, id: str, path: str, nbytes: int) -> None:
+    repository = hub.repository(id)
+    assert repository is not None
+    digest = hashlib.sha256(f"{id}/{path}".encode()).hexdigest()
+    repository.files[path] = File(path, Big(nbytes), digest, digest[:40])
+
+
+def stock(root: Path, made: Path) -> None:
+    """Models of the library as they come to it: with a note of where they are from, and of their files' sizes."""
+    from registry.downloads.verify import KeptFile, Provenance
+
+    tiny = write_tiny_chat(made / "tiny.gguf").read_bytes()
+    for owner, repository, name, licence, day, sound in (
+        ("unsloth", "Qwen3-4B-Instruct-2507-GGUF", "Qwen3-4B-Instruct-2507-Q4_K_M", "apache-2.0", "2026-05-29", True),
+        ("bartowski", "SmolLM2-360M-Instruct-GGUF", "SmolLM2-360M-Instruct-Q8_0", "apache-2.0", "2026-04-02", True),
+        ("unsloth", "gemma-3-4b-it-GGUF", "gemma-3-4b-it-Q4_K_M", "gemma", "2026-05-11", False),
+    ):
+        folder = root / owner / repository / name
+        folder.mkdir(parents=True)
+        (folder / f"{name}.gguf").write_bytes(tiny)
+        sha256 = hashlib.sha256(tiny).hexdigest()
+        file = KeptFile(
+            f"{name}.gguf", len(tiny), sha256, "hub", f"{owner}/{repository}", "0" * 40, f"{name}.gguf", True, not sound
+        )
+        Provenance(name, f"{name}.gguf", licence, day, (file,)).write(folder)
