@@ -26,6 +26,8 @@ OPEN_TO_REGISTRY = (
     "engine.vision.projector",
     # What the hardware probe asks: the same questions as a plan does.
     *("engine.cgroups", "engine.cores", "engine.kernels.native.library", "engine.memory.machine"),
+    # What a choice of models reckons with: a plan's rules, and how many bits an encoding has.
+    *("engine.planning", "engine.weights"),
 )
 TENSOR_LIBRARIES = {"numpy", "torch", "triton", "safetensors"}
 ACCURACY_REFERENCE = ("engine/kernels/reference.py", "engine/kernels/reference_recurrent.py")
