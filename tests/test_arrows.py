@@ -25,9 +25,10 @@ OPEN_TO_REGISTRY = (
     # Which vision tower is likeliest, of several that a repository offers.
     "engine.vision.projector",
     # What the hardware probe asks: the same questions as a plan does.
-    *("engine.cgroups", "engine.cores", "engine.kernels.native.library", "engine.memory.machine"),
-    # What a choice of models reckons with: a plan's rules, and how many bits an encoding has.
-    *("engine.planning", "engine.weights"),
+    *("engine.cgroups", "engine.cores", "engine.kernels.native.library"),
+    *("engine.memory.figures", "engine.memory.machine"),
+    # What a choice of models and its fit reckon with: the rules of a plan, and how many bits an encoding has.
+    *("engine.memory.forecast", "engine.planning", "engine.weights"),
 )
 TENSOR_LIBRARIES = {"numpy", "torch", "triton", "safetensors"}
 ACCURACY_REFERENCE = ("engine/kernels/reference.py", "engine/kernels/reference_recurrent.py")
