@@ -20,7 +20,9 @@ ARROWS = {
     "installer": set(),
 }
 # What describes a file, its errors and its memory needs, and how work on it is stopped.
-OPEN_TO_REGISTRY = ("engine.cancel", "engine.errors", "engine.formats", "engine.types")
+OPEN_TO_REGISTRY = ("engine.cancel", "engine.errors", "engine.formats", "engine.types", "engine.units")
+# What tells whether a model can be loaded, and which vision tower is its own.
+OPEN_TO_REGISTRY += ("engine.info", "engine.vision.eyes", "engine.vision.projector")
 TENSOR_LIBRARIES = {"numpy", "torch", "triton", "safetensors"}
 ACCURACY_REFERENCE = ("engine/kernels/reference.py", "engine/kernels/reference_recurrent.py")
 
