@@ -97,7 +97,7 @@ def _copy(found: Found, root: Path, target: Path, report: Callable[[Progress], N
                 )
             if (work / name).stat().st_size != file.nbytes:
                 raise ModelFileError(f"{file.path} changed while it was copied. Try again once it is whole.")
-            kept.append(_kept(found, file, name, sha256))
+            kept.append(_kept(found, file, name, sha256, target.relative_to(root).as_posix()))
         opens = "" if found.opens.is_dir() else made_safe(found.weights.name)
         licence, day = "", datetime.now(UTC).date().isoformat()
         with storage(target):
@@ -110,15 +110,14 @@ def _copy(found: Found, root: Path, target: Path, report: Callable[[Progress], N
         raise
 
 
-def _kept(found: Found, file: FoundFile, name: str, sha256: str) -> KeptFile:
-    """Where it is from: what the Hub has can be fetched from there again."""
+def _kept(found: Found, file: FoundFile, name: str, sha256: str, place: str) -> KeptFile:
+    """Where it is from: what the Hub has can be fetched from there again; of others only the place is known."""
+    promised = bool(file.sha256)
     if found.store == "hub" and found.revision:
         inner = found.folder and file.path.parent == found.weights.path.parent  # a tower may be in the outermost
         path = f"{found.folder}/{file.name}" if inner else file.name
-        return KeptFile(
-            name, file.nbytes, sha256, "hub", found.repository, found.revision, path, promised=bool(file.sha256)
-        )
-    return KeptFile(name, file.nbytes, sha256, IMPORTED, found.name, "", str(file.path), promised=bool(file.sha256))
+        return KeptFile(name, file.nbytes, sha256, "hub", found.repository, found.revision, path, promised)
+    return KeptFile(name, file.nbytes, sha256, IMPORTED, place, "", name, promised)
 
 
 def _refer(found: Found, target: Path) -> None:

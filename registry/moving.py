@@ -132,17 +132,17 @@ class _Move:
 
     def _rename(self, place: Place) -> bool:
         """False where the system will not: what seemed one drive may be two."""
-        mark(self._source)
-        Place(place.models, place.chosen, coming=self._target).write(self._settings)
-        with storage(self._target):
+        id = mark(self._source)
+        try:
             self._target.parent.mkdir(parents=True, exist_ok=True)
             if self._target.is_dir():
                 self._target.rmdir()
-        try:
-            rename(self._source, self._target)
         except OSError:
-            if not self._source.is_dir():
-                raise
+            return False
+        Place(place.models, place.chosen, coming=self._target).write(self._settings)
+        with suppress(OSError):
+            rename(self._source, self._target)
+        if marker_id(self._target) != id:
             place.write(self._settings)
             return False
         self._report(Progress("Moving the models", 1, 1))
