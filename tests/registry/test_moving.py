@@ -7,7 +7,6 @@ import random
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -266,18 +265,25 @@ def test_a_move_that_is_killed_loses_nothing_and_goes_on(folder: Path, settings:
     assert root.stat().st_dev != new.parent.stat().st_dev
     command = [sys.executable, "-m", "tests.registry.killing", "move", str(root), str(new), str(settings)]
     moments = random.Random(5)
-    killed = 0
+    deleting = False
+    kills = 0
     try:
-        for _ in range(8):
+        while not deleting:
             with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
                 assert child.stdout is not None
-                child.stdout.read(1)
-                time.sleep(moments.uniform(0, 0.1))
+                for _ in range(moments.randrange(1, 90)):
+                    sign = child.stdout.read(1)
+                    assert sign
+                    if deleting := sign == b"-":
+                        break
                 child.kill()
-                killed += not child.stdout.read().endswith(b"done")
+            kills += 1
             place = Place.read(settings)
+            assert place.models == (new if deleting else root)
             assert models(place.models).items() >= before.items()
-        assert killed
+        assert kills > 3
+        assert place.leaving == root
+        assert 0 < len(models(root)) < len(before)
         moved = move_library(root, new, settings=settings)
         assert models(moved.root) == before
         assert not root.exists()
