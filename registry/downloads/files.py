@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from engine.errors import DownloadError, StorageError
+from registry.paths import safe_path
 
 FOLDER = ".downloads"
 """In the library's folder: what is not whole yet."""
@@ -18,24 +18,22 @@ PART = ".part"
 """The suffix of a file that is not whole yet."""
 NOTE = ".part.json"
 """The suffix of the note beside it."""
-_RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
+NEW = ".new"
+"""The suffix of what is written before it takes the place of another."""
+LONGEST = 240
+"""Bytes of a name, which leaves room for the suffixes."""
 
 
-def check_name(name: str, whole: str) -> str:
-    """`name`, which can be one step of a path on every system. Raises DownloadError, which says what it is part of."""
-    if (
-        not 0 < len(name.encode("utf-8", "replace")) <= 200
-        or name.startswith(".")
-        or name != name.rstrip(" .")
-        or any(ord(sign) < 32 or sign in '<>:"/\\|?*\x7f' or 0xD800 <= ord(sign) < 0xE000 for sign in name)
-        or _RESERVED.fullmatch(name)
-        or name.endswith((PART, NOTE, ".new"))
-    ):
-        raise DownloadError(
-            f"The source names a file or repository {whole[:200]!r}, which cannot be kept under this name. Nothing was "
-            "downloaded; choose another model."
-        )
-    return name
+def safe_steps(path: str) -> tuple[str, ...]:
+    """The steps of a path that a source names, each of which can be kept in the library. Raises DownloadError."""
+    steps = safe_path(path).parts
+    for step in steps:
+        if step.startswith(".") or step.endswith((PART, NOTE, NEW)) or len(step.encode()) > LONGEST:
+            raise DownloadError(
+                f"The source names a file or model {path[:80]!r}, and Millstream cannot keep it under this name: it is "
+                "too long, begins with a dot or ends like a download that is not whole. Choose another model."
+            )
+    return steps
 
 
 def inside(root: Path, *steps: str) -> Path:

@@ -13,7 +13,7 @@ from typing import Literal
 
 from engine.cancel import Cancel
 from engine.errors import DownloadError, StorageError
-from registry.downloads.files import inside, make_folder, storage
+from registry.downloads.files import NEW, inside, make_folder, storage
 from registry.downloads.record import ItemFolder, Record
 from registry.downloads.transfer import CHUNK, Transfer, WrongFileError, is_whole, part_bytes, sha256_of
 from registry.downloads.waits import Bandwidth
@@ -48,8 +48,9 @@ class Job:
         self.step("checking")
         if (there := self._finished()) is not None:
             return there
-        for name, file in wanted.names().items():
-            self._share(name, file)
+        if not self._transfers:
+            for name, file in wanted.names().items():
+                self._share(name, file)
         done = self.folder.done(wanted)
         for name, nbytes in done.items():
             self.came(name, nbytes)
@@ -88,7 +89,7 @@ class Job:
         if not file.sha256:
             return
         path = self.folder.file(name)
-        new = path.with_name(f"{path.name}.new")
+        new = path.with_name(path.name + NEW)
         beside = inside(self.folder.root, *self.record.wanted.steps()[:-1])
         # A disk without such names, or without the file after all: it is downloaded then.
         with suppress(OSError, StorageError):
@@ -138,6 +139,7 @@ class Job:
         files, old = self.folder.files(), self.folder.old
         target = inside(self.folder.root, *steps)
         with storage(files / FILE):
+            self._clear_strange(files)
             self._provenance(files).write(files)
         make_folder(self.folder.root, *steps[:-1])
         with storage(target):
@@ -151,7 +153,16 @@ class Job:
             if target.exists():
                 rename(target, old)
             rename(files, target)
+            if old.exists():
+                shutil.rmtree(old)
         return target
+
+    def _clear_strange(self, files: Path) -> None:
+        """Remove what a killed run left beside the files."""
+        wanted = {files / Path(*name.split("/")) for name in self.record.wanted.names()}
+        for path in list(files.rglob("*")):
+            if path not in wanted and (path.is_symlink() or not path.is_dir()):
+                path.unlink()
 
     def _provenance(self, folder: Path) -> Provenance:
         wanted = self.record.wanted
@@ -163,5 +174,12 @@ class Job:
     def _kept(self, folder: Path, name: str, file: RemoteFile) -> KeptFile:
         sha256 = file.sha256.lower() or sha256_of(folder / Path(*name.split("/")), self.cancel)
         return KeptFile(
-            name, file.nbytes, sha256, file.source, file.repository, file.revision, file.path, bool(file.sha256)
+            name=name,
+            nbytes=file.nbytes,
+            sha256=sha256,
+            source=file.source,
+            repository=file.repository,
+            revision=file.revision,
+            path=file.path,
+            promised=bool(file.sha256 or file.git_sha1),
         )

@@ -58,6 +58,7 @@ class Downloads:
         self._clock = clock or Time()
         self._bandwidth = Bandwidth(rate, self._clock)
         self._state = threading.Condition(threading.RLock())
+        self._telling = threading.RLock()
         self._entries: dict[str, Entry] = {}
         self._closed = False
         self._worker = Worker(
@@ -82,6 +83,7 @@ class Downloads:
     def add(self, wanted: Wanted) -> Item:
         """Download it, or go on with it where it was begun. Raises DownloadError for what cannot be kept on a disk."""
         wanted.check()
+        self._rest(wanted.id)
         with self._state:
             self._check_open()
             entry = self._entries.get(wanted.id)
@@ -91,12 +93,15 @@ class Downloads:
             record = Record(wanted, False, "", _moment())
             with folder.alone() as alone:
                 if alone:
-                    folder.write(record)
-            entry = Entry(folder, record, "queued" if alone else "elsewhere", "" if alone else ELSEWHERE)
+                    folder.renew(record)
+            former = entry.thread if entry is not None else None
+            entry = Entry(folder, record, "queued", thread=former)
+            if not alone and (former is None or not former.is_alive()):
+                entry.state, entry.sentence = "elsewhere", ELSEWHERE
             self._measure(entry)
             self._entries.pop(wanted.id, None)
             self._entries[wanted.id] = entry
-            if alone:
+            if entry.state == "queued":
                 self._start(entry)
         return self._tell(entry)
 
@@ -116,7 +121,7 @@ class Downloads:
             with item.alone() as alone:
                 if not alone:
                     raise StorageError(f"{kept.name} is being downloaded by another program already.")
-                item.write(Record(wanted, True, "", _moment()))
+                item.renew(Record(wanted, True, "", _moment()))
                 item.take_back(folder, kept.damaged)
         return self.add(wanted)
 
@@ -152,17 +157,15 @@ class Downloads:
         with self._state:
             entry = self._entries[id]
             entry.cancel.set()
-            thread = entry.thread
             if entry.state in RUNNING:
                 self._worker.set(entry, "paused")
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(PROMPT)
+        self._rest(id)
         if entry.folder.path.exists():
             with entry.folder.alone() as alone:
                 if not alone:
-                    raise StorageError(f"“{entry.folder.id}” is still being downloaded, by this or another program.")
+                    name = entry.record.wanted.name if entry.record else id
+                    raise StorageError(f"{name} is still being downloaded, here or by another Millstream.")
                 entry.folder.forget()
-            entry.folder.clear()
         with self._state:
             self._entries.pop(id, None)
             self._worker.set(entry, "removed")
@@ -190,6 +193,20 @@ class Downloads:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, end - time.monotonic()))
 
+    def __enter__(self) -> Downloads:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _rest(self, id: str) -> None:
+        """Wait until the thread of an item that does not run has ended, but not for a read that hangs."""
+        with self._state:
+            entry = self._entries.get(id)
+            thread = entry.thread if entry is not None and entry.state not in RUNNING else None
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(PROMPT)
+
     def _check_open(self) -> None:
         if self._closed:
             raise DownloadError("The downloads are closed: start Millstream again.")
@@ -206,7 +223,8 @@ class Downloads:
                 entries.append(Entry(folder, None, "paused", DAMAGED))
                 continue
             entry = Entry(folder, record, "paused", record.sentence)
-            self._measure(entry)
+            with suppress(StorageError):
+                self._measure(entry)
             entries.append(entry)
         entries.sort(key=lambda entry: entry.record.added if entry.record else "")
         with self._state:
@@ -219,11 +237,9 @@ class Downloads:
 
     def _sweep(self, folder: ItemFolder) -> None:
         """Clear away what was removed or finished when the program was killed."""
-        with suppress(StorageError):
-            with folder.alone() as alone:
-                swept = alone and not folder.exists()
-            if swept:
-                folder.clear()
+        with suppress(StorageError), folder.alone() as alone:
+            if alone and not folder.exists():
+                folder.forget()
 
     def _look(self, entry: Entry) -> None:
         """Whether another program has the item, has done with it, or has left it."""
@@ -251,13 +267,13 @@ class Downloads:
         self._worker.start(entry)
 
     def _tell(self, entry: Entry) -> Item:
-        with self._state:
-            now = self._clock.now()
-            item = entry.snapshot(now)
-            entry.told = now
-            silent = self._closed or self._on_change is None
-        if not silent and self._on_change is not None:
-            self._on_change(item)
+        with self._telling:  # else an older state could be told after a newer one
+            with self._state:
+                now = self._clock.now()
+                item = entry.snapshot(now)
+                entry.told = now
+            if self._on_change is not None and not self._closed:
+                self._on_change(item)
         return item
 
 

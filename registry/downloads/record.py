@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -13,8 +14,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from engine.errors import DownloadError
-from registry.downloads.files import FOLDER, check_name, inside, make_folder, storage
-from registry.downloads.transfer import part_bytes, remote_fields, remote_file
+from registry.downloads.files import FOLDER, inside, make_folder, safe_steps, storage
+from registry.downloads.transfer import part_bytes, remote_fields, remote_file, same_bytes, throw_away
 from registry.saved import read_json, rename, write_json
 from registry.sources.source import RemoteFile
 
@@ -50,16 +51,17 @@ class Wanted:
 
     def steps(self) -> tuple[str, ...]:
         """The folders from the library's down to the model's. Raises DownloadError for what no folder can be named."""
-        repository = self.files[0].repository
-        return tuple(check_name(step, repository) for step in [*repository.split("/"), self.name])
+        if len(name := safe_steps(self.name)) != 1:
+            raise DownloadError(f"“{self.name}” cannot be a folder's name: it holds a /. Choose another model.")
+        return safe_steps(self.files[0].repository) + name
 
     def names(self) -> dict[str, RemoteFile]:
         """The files by their paths in the folder. Raises DownloadError for unsafe ones, and for two the same."""
         names: dict[str, RemoteFile] = {}
         for file in self.files:
-            steps = [check_name(step, file.path) for step in file.path.split("/")]
+            steps = safe_steps(file.path)
             name = steps[-1] if file.path.lower().endswith(".gguf") else "/".join(steps)
-            if name.casefold() in (known.casefold() for known in names):
+            if _folded(name) in map(_folded, names):
                 raise DownloadError(
                     f"{self.name} has two files that would both be kept as {name}. Nothing was downloaded; choose "
                     "another model."
@@ -122,6 +124,20 @@ class ItemFolder:
                 for name, file in wanted.names().items()
             }
 
+    def renew(self, record: Record) -> None:
+        """The same as `write`, for files that may be of another revision than those that are here: what came stays
+        where it is the same for sure. Raises StorageError."""
+        former: dict[str, RemoteFile] = {}
+        with suppress(OSError, ValueError, DownloadError):
+            former = self.read().wanted.names()
+        for name, file in record.wanted.names().items():
+            if name not in former or not same_bytes(former[name], file):
+                path = self.file(name)
+                with storage(path):
+                    throw_away(path)
+                    path.unlink(missing_ok=True)
+        self.write(record)
+
     def write(self, record: Record) -> None:
         """Raises StorageError."""
         make_folder(self.root, FOLDER, self.id)
@@ -154,35 +170,47 @@ class ItemFolder:
 
     @contextmanager
     def alone(self) -> Iterator[bool]:
-        """Within it no other process works on the item: False where one already does. Raises StorageError."""
+        """Within it no other process works on the item: False where one already does. Raises StorageError.
+
+        Where there is no record at the end, the folder vanishes.
+        """
         make_folder(self.root, FOLDER, self.id)
         lock = FileLock(self.path / _LOCK)
         with storage(self.path / _LOCK), suppress(Timeout):
             lock.acquire(timeout=0)
+        alone = lock.is_locked
         try:
-            yield lock.is_locked
+            yield alone
         finally:
             lock.release()
+            if alone and not self.exists():
+                with suppress(OSError):
+                    (self.path / _LOCK).unlink(missing_ok=True)
+                    self.path.rmdir()
 
     def take_back(self, folder: Path, damaged: Iterable[str]) -> None:
         """Have a model from the library be this item's files again, but for the damaged ones. Raises StorageError."""
         files = self.files()
         with storage(folder):
             shutil.rmtree(files)
+            for name in damaged:  # first: a file that is among the item's by its own name counts as verified
+                (folder / Path(*name.split("/"))).unlink(missing_ok=True)
             rename(folder, files)
-            for name in damaged:
-                (files / Path(*name.split("/"))).unlink(missing_ok=True)
 
     def forget(self) -> None:
-        """Have the item be no more, while it is `alone`: nobody takes up what has no record. Raises StorageError."""
+        """Have the item be no more, and delete what lies here, while it is `alone`. Raises StorageError."""
         with storage(self.path / _RECORD):
             (self.path / _RECORD).unlink(missing_ok=True)
+            for path in self.path.iterdir():
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                elif path.name != _LOCK:
+                    path.unlink()
 
-    def clear(self) -> None:
-        """Remove everything, the lock last, as far as it can be. Raises StorageError."""
-        with storage(inside(self.root, FOLDER, self.id)):
-            if self.path.exists():
-                shutil.rmtree(self.path)
+
+def _folded(name: str) -> str:
+    """The same for names that some system takes for one."""
+    return unicodedata.normalize("NFC", name).casefold()
 
 
 def left_behind(root: Path) -> list[ItemFolder]:

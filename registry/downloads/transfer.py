@@ -37,13 +37,23 @@ def remote_fields(file: RemoteFile) -> dict[str, object]:
 
 def remote_file(fields: Fields) -> RemoteFile:
     """Raises ValueError."""
-    source, repository, revision, path = map(fields.text, ("source", "repository", "revision", "path"))
-    return RemoteFile(source, repository, revision, path, fields.count("nbytes"), fields.text("sha256"))
+    return RemoteFile(
+        source=fields.text("source"),
+        repository=fields.text("repository"),
+        revision=fields.text("revision"),
+        path=fields.text("path"),
+        nbytes=fields.count("nbytes"),
+        sha256=fields.text("sha256"),
+        git_sha1=fields.text("git_sha1"),
+    )
 
 
 def same_bytes(one: RemoteFile, other: RemoteFile) -> bool:
     """Whether two files are the same for sure."""
-    return one == other or (bool(one.sha256) and (one.sha256, one.nbytes) == (other.sha256, other.nbytes))
+    known = bool(one.sha256 or one.git_sha1)
+    return one == other or (
+        known and (one.nbytes, one.sha256, one.git_sha1) == (other.nbytes, other.sha256, other.git_sha1)
+    )
 
 
 def is_whole(path: Path, file: RemoteFile) -> bool:
@@ -75,6 +85,15 @@ def sha256_of(path: Path, cancel: Cancel, read: Callable[[int], None] | None = N
             digest.update(piece)
             if read is not None:
                 read(len(piece))
+    return digest.hexdigest()
+
+
+def _git_sha1(path: Path, nbytes: int) -> str:
+    """As Git names a file's content: the SHA-1 of "blob", its size, a NUL and its bytes. Raises OSError."""
+    digest = hashlib.sha1(b"blob %d\0" % nbytes, usedforsecurity=False)
+    with path.open("rb") as file:
+        while piece := file.read(READ):
+            digest.update(piece)
     return digest.hexdigest()
 
 
@@ -117,17 +136,24 @@ class Transfer:
             digest = self._take_up(part)
             if self._done < self.file.nbytes:
                 self._fetch(part, digest)
-        found = digest.hexdigest()
         with storage(self.path):
-            if self.file.sha256 and found != self.file.sha256.lower():
-                self._digest = None
-                throw_away(self.path)
-                raise WrongFileError(
-                    f"What came for {self.file.name} is not the file that {self.file.repository} promises: its sha256 "
-                    f"is {found[:12]}…, and {self.file.sha256[:12]}… was promised. It was thrown away."
-                )
+            if self.file.sha256:
+                self._compare("sha256", digest.hexdigest(), self.file.sha256)
+            elif self.file.git_sha1:
+                blob = _git_sha1(self.path.with_name(self.path.name + PART), self.file.nbytes)
+                self._compare("git hash", blob, self.file.git_sha1)
             rename(self.path.with_name(self.path.name + PART), self.path)
             self.path.with_name(self.path.name + NOTE).unlink(missing_ok=True)
+
+    def _compare(self, kind: str, found: str, promised: str) -> None:
+        if found == promised.lower():
+            return
+        self._digest = None
+        throw_away(self.path)
+        raise WrongFileError(
+            f"What came for {self.file.name} is not the file that {self.file.repository} promises: its {kind} is "
+            f"{found[:12]}…, and {promised[:12]}… was promised. It was thrown away."
+        )
 
     def _take_up(self, part: BinaryIO) -> hashlib._Hash:
         """Hash what is surely there, and stand behind it."""

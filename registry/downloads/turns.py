@@ -31,6 +31,11 @@ class Turns:
     _busy: set[str] = field(default_factory=set, init=False)
     _admitted: set[str] = field(default_factory=set, init=False)
 
+    def stand(self, id: str) -> None:
+        """Let the item stand in line from now on."""
+        with self.lock:
+            self._standing.add(id)
+
     @contextmanager
     def turn(self, id: str, cancel: Cancel) -> Iterator[None]:
         """Within it the item is one of those that are worked on. Raises Cancelled."""
@@ -81,3 +86,5 @@ class Turns:
         """The item is not worked on any more, and needs no room."""
         with self.lock:
             self._admitted.discard(id)
+            self._standing.discard(id)
+            self.lock.notify_all()

@@ -55,7 +55,7 @@ class Bandwidth:
         with cancel.on_set(wake), self._changed:
             self._fill()
             self._tokens -= nbytes
-            while self._rate is not None and self._tokens < 0 and not cancel.is_set():
+            while self._rate is not None and self._tokens <= -1 and not cancel.is_set():
                 self._clock.wait(self._changed, -self._tokens / self._rate)
                 self._fill()
         cancel.check()

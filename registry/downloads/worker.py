@@ -39,7 +39,9 @@ class Worker:
 
     def start(self, entry: Entry) -> None:
         """Have a thread of its own work on an item that is in the queue."""
-        former = entry.thread
+        former = entry.thread if entry.thread is not None and entry.thread.is_alive() else None
+        if former is None:
+            self.turns.stand(entry.folder.id)
         entry.thread = threading.Thread(
             target=self._work, args=(entry, entry.cancel, former), name=f"download {entry.folder.id}", daemon=True
         )
@@ -99,12 +101,10 @@ class Worker:
                 record = entry.record = replace(entry.record, paused=False, sentence="")
                 entry.folder.write(record)
             path = self._run(entry, record, cancel)
-            entry.folder.forget()
-            with self.lock:
+            with self.lock, suppress(StorageError):
                 entry.path = path
                 self.set(entry, "done")
-        with suppress(StorageError):
-            entry.folder.clear()
+                entry.folder.forget()
 
     def _run(self, entry: Entry, record: Record, cancel: Cancel) -> Path:
         """Try until it is whole: → the model's folder."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from engine.errors import ModelFileError
 from registry.library import Library
 from registry.packaged import STARTER
+from registry.provenance import KeptFile, Provenance
 from tests.engine.formats.checkpoints import write_checkpoint
 from tests.tiny import tiny
 
@@ -150,3 +152,59 @@ def test_without_it_the_library_lies_where_the_system_keeps_data(folder: Path, m
     monkeypatch.delenv("MILLSTREAM_HOME", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(folder))
     assert Library.default().root == folder / "millstream" / "models"
+
+
+def keep(folder: Path, file: str, *, damaged: bool = False, nbytes: int | None = None) -> Path:
+    """A model in a folder that says where it is from: → its file."""
+    folder.mkdir(parents=True)
+    content = write_model(folder / file)
+    digest = hashlib.sha256(content).hexdigest()
+    size = len(content) if nbytes is None else nbytes
+    entry = KeptFile(file, size, digest, "hub", "owner/name", "0" * 40, file, True, damaged)
+    Provenance(folder.name, file, "mit", "2026-05-31", (entry,)).write(folder)
+    return folder / file
+
+
+def test_a_downloaded_model_is_named_by_its_folder_and_found_by_the_last_step(library: Library) -> None:
+    path = keep(library.root / "owner" / "name" / "Gamma-Q4", "gamma.gguf")
+    assert ("owner/name/Gamma-Q4", path) in [(model.name, model.path) for model in library.list()]
+    for name in ("owner/name/Gamma-Q4", "Gamma-Q4", str(path.parent), str(path)):
+        assert library.resolve(name) == path
+
+
+def test_files_in_folders_of_a_persons_own_are_listed_by_their_path(library: Library) -> None:
+    (library.root / "owner" / "name").mkdir(parents=True)
+    write_model(library.root / "owner" / "name" / "gamma.gguf")
+    write_model(library.root / "owner" / "name" / ".hidden.gguf")
+    assert [model.name for model in library.list()] == ["alpha", "Beta.Q8_0", "owner/name/gamma"]
+    assert library.resolve("owner/name/gamma") == library.root / "owner" / "name" / "gamma.gguf"
+
+
+def test_a_damaged_or_incomplete_download_is_not_listed(library: Library) -> None:
+    before = library.list()
+    path = keep(library.root / "owner" / "name" / "a", "gamma.gguf", damaged=True)
+    keep(library.root / "owner" / "name" / "b", "gamma.gguf", nbytes=1000)
+    other = keep(library.root / "owner" / "name" / "c", "gamma.gguf")
+    (other.parent / ".millstream.json").write_text('{"name": "c"}')
+    assert library.list() == before
+    with pytest.raises(ModelFileError, match="damaged"):
+        library.resolve(str(path))
+
+
+@pytest.mark.parametrize("change", ['"../../alpha.gguf"', '"/alpha.gguf"', '"a\\\\b"', "3", "null"])
+def test_a_record_whose_names_lead_out_of_its_folder_is_not_believed(library: Library, change: str) -> None:
+    before = library.list()
+    path = keep(library.root / "owner" / "name" / "a", "gamma.gguf")
+    record = path.parent / ".millstream.json"
+    record.write_text(record.read_text().replace('"gamma.gguf"', change))
+    assert library.list() == before
+
+
+def test_what_a_model_sees_with_is_no_model(library: Library) -> None:
+    before = library.list()
+    writer = gguf.GGUFWriter(library.root / "mmproj-alpha.gguf", "clip")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    assert library.list() == before

@@ -100,3 +100,13 @@ def ended(downloads: Downloads, id: str, *states: State) -> Item:
             return item
         time.sleep(0.002)
     raise AssertionError(f"still {item.state}: {item}")
+
+
+def reached(downloads: Downloads, id: str, nbytes: int) -> None:
+    """Wait until so many bytes of the item are there."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        if next(item for item in downloads.items() if item.id == id).done >= nbytes:
+            return
+        time.sleep(0.002)
+    raise AssertionError(f"never came to {nbytes} bytes: {downloads.items()}")

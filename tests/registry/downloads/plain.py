@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import http.client
 import re
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from urllib.parse import quote
 
 from engine.cancel import Cancel
@@ -58,11 +59,10 @@ class PlainSource:
 
 def hang_up(answer: http.client.HTTPResponse) -> None:
     """Have a read that waits in another thread end."""
-    import socket
-
     raw = getattr(answer.fp, "raw", None)
     if raw is not None:
-        raw._sock.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):  # closed already
+            raw._sock.shutdown(socket.SHUT_RDWR)
 
 
 def chunks(answer: http.client.HTTPResponse) -> Iterator[bytes]:

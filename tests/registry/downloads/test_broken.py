@@ -1,4 +1,4 @@
-"""A download that goes wrong ends with the verified file, or paused with a sentence; never with a listed corrupt one."""
+"""A broken download ends with the verified file, or paused with a sentence; never with a listed corrupt one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from registry.downloads.queue import Downloads
 from registry.library import Library
 from tests.hub_faults import CutOff, Fault, Hang, LoginPage, NoRange, Redirect, Status, WrongBytes, WrongLength
 from tests.hub_server import HubServer
-from tests.registry.downloads.conftest import REPOSITORY, Quick, ended
+from tests.registry.downloads.conftest import REPOSITORY, Quick, ended, reached
 from tests.registry.downloads.plain import wanted
 
 WHERE = f"{REPOSITORY}/Tiny-Q4.gguf"
@@ -154,9 +154,7 @@ def test_a_read_that_hangs_does_not_keep_the_program_from_closing(
     hub.fault(WHERE, Hang(MEBI + 7))
     downloads = manager()
     id = downloads.add(wanted(hub, REPOSITORY, "Tiny-Q4", "Tiny-Q4.gguf")).id
-    end = time.monotonic() + 10
-    while next(item for item in downloads.items()).done < MEBI + 7 and time.monotonic() < end:
-        time.sleep(0.002)
+    reached(downloads, id, MEBI + 7)
     began = time.monotonic()
     downloads.close()
     assert time.monotonic() - began < 1.5
