@@ -73,8 +73,14 @@ class Library:
             )
         return "present", ""
 
-    def require(self) -> None:
-        """Raises `StorageError` where nothing can be added: before anything is, lest it land on another drive."""
+    def require_there(self) -> None:
+        """Raises `StorageError` where its drive is gone: before anything is written, lest it land on another one."""
+        state, sentence = self.state()
+        if state == "missing":
+            raise StorageError(sentence)
+
+    def require_writable(self) -> None:
+        """Raises `StorageError` where nothing can be added."""
         state, sentence = self.state()
         if state != "present":
             raise StorageError(sentence)
