@@ -20,10 +20,12 @@ from engine.units import human_bytes
 LIBRARIES: Final = {"as": 128 << 20, "data": 24 << 20}
 """Bytes that the libraries map before any model is looked at, with one thread in BLAS, by what is limited: 112 MB were
 measured in all, less than 20 MB of it private and writable."""
-SPARE: Final = {"as": 40 << 20, "data": 0}
-"""Bytes that are left for stacks and fragments, beside what a plan allows for them."""
+SPARE: Final = {"as": 40 << 20, "data": -(24 << 20)}
+"""Bytes that are left for stacks and fragments, beside what a plan allows for them: of private memory that is too much,
+since most of what a process takes beside its model is mapped before any plan is made."""
 STACK: Final = 1 << 20
 """Bytes of a thread's stack: eight times as many are usual, for code that calls deeper than any of ours."""
+LEAST_STACK: Final = 256 << 10
 ARENA_MAX: Final = -8
 """M_ARENA_MAX of mallopt(3): each thread would set aside 64 MB for a heap of its own."""
 
@@ -69,7 +71,7 @@ def prepare() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(ARENA_MAX, 1)
-    threading.stack_size(STACK)
+    threading.stack_size(min(STACK, _stack()))
     name = "OPENBLAS_NUM_THREADS"
     before = os.environ.get(name)
     os.environ[name] = "1"
@@ -81,6 +83,14 @@ def prepare() -> None:
             del os.environ[name]
         else:
             os.environ[name] = before
+
+
+def _stack() -> int:
+    """Bytes of a thread's stack as the system would have it, where that is bounded."""
+    import resource
+
+    soft = resource.getrlimit(resource.RLIMIT_STACK)[0]
+    return STACK if soft == resource.RLIM_INFINITY else max(soft, LEAST_STACK)
 
 
 def _limits() -> list[tuple[str, int, int]]:

@@ -82,9 +82,14 @@ class Machine:
 
     @property
     def reserve(self) -> int:
-        """Bytes that are left to other programs where no memory is named: a tenth of all, but 1 GiB at least; where the
-        machine has little, a quarter of all or half of what is free."""
-        return min(max(GIB, self.total // 10), self.total // 4, self.free // 2)
+        """Bytes that are left to other programs where no memory is named."""
+        return reserve_of(self.total, self.free)
+
+
+def reserve_of(total: int, free: int) -> int:
+    """Of memory, in bytes: a tenth of all, but 1 GiB at least; where the machine has little, a quarter of all or half
+    of what is free."""
+    return min(max(GIB, total // 10), total // 4, free // 2)
 
 
 def plan(

@@ -1,6 +1,6 @@
 """Which model suits a machine: the best one whose answers come at a pleasant speed and that leaves it usable.
 
-The rules are those that somebody who knows would go by. Speed is what a token waits for (`engine.planning.predicted`):
+The rules are those that somebody who knows would go by. Speed is what a token waits for (`engine.memory.forecast`):
 the bytes that it passes, by the bandwidth of where they lie.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from engine.errors import SettingsError
-from engine.planning import predicted
+from engine.memory.forecast import together
 from engine.units import human_bytes
 from registry.catalogue import Entry
 from registry.machine import MachineFacts
@@ -207,8 +207,8 @@ def _run(size: Rough, machine: MachineFacts, beside: int) -> _Run | None:
             passed[place] += held * active / max(nbytes, 1)
         passed["disk"] += left * active / max(nbytes, 1)
     computing, read = round(passed["memory"] + passed["disk"]), round(passed["disk"])
-    rate = predicted(computing, read, machine.memory_bandwidth, machine.disk_bandwidth)
-    seconds = (passed["card"] / machine.vram_bandwidth if passed["card"] else 0.0) + (1 / rate if rate else 0.0)
+    seconds = together(computing / machine.memory_bandwidth, read / machine.disk_bandwidth)
+    seconds += passed["card"] / machine.vram_bandwidth if passed["card"] else 0.0
     memory = ram - room["memory"] + (beside if computed_in_memory else 0)
     memory += card - room["card"] if machine.shared else 0
     where: Where = "disk" if streams else "memory" if not uses_card else "card and memory" if computing else "card"

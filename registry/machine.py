@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from engine.planning import Machine
+from engine.planning import reserve_of
 from registry.probe.tree import Gpu, Probe
 
 GB: Final = 1e9
@@ -102,7 +102,7 @@ DISKS: Final = {"rotating": 0.15, "network": 0.1, "removable": 0.4, "other": 1.5
 
 
 def facts(probe: Probe, *, memory: float | None = None, cards_compute: bool | None = None) -> MachineFacts:
-    """What a probe tells. `memory` is its measured bandwidth (`engine.memory.machine.kept_memory`). Cards count where
+    """What a probe tells. `memory` is the bandwidth that its kernels were measured to reach. Cards count where
     the probe finds them usable; `cards_compute` says otherwise, to see what a choice would be."""
     total, free = probe.memory.total, probe.memory.free
     ours = [gpu for gpu in probe.gpus if gpu.total and (gpu.usable if cards_compute is None else cards_compute)]
@@ -114,7 +114,7 @@ def facts(probe: Probe, *, memory: float | None = None, cards_compute: bool | No
     return MachineFacts(
         ram_total=total,
         ram_free=free,
-        reserve=Machine(total, free, probe.processor.threads, 0, 0, lambda: None, lambda: None).reserve,
+        reserve=reserve_of(total, free),
         memory_bandwidth=memory or _memory(probe),
         disk_bandwidth=probe.storage.read_rate or _disk(probe) * GB,
         disk_free=probe.storage.free,

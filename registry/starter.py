@@ -22,7 +22,9 @@ def ensure(
 
     Raises `DownloadError`, `StorageError`, and `Cancelled` once `cancel` is set; nothing half-made is left behind.
     """
-    return fetch(STARTER, (library or Library.default()).root, progress, cancel)
+    library = library or Library.default()
+    library.require_there()
+    return fetch(STARTER, library.root, progress, cancel)
 
 
 def main() -> int:

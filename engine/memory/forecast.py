@@ -51,8 +51,12 @@ class Flow:
             rows = max((weight.rows for weight in use.weights), default=0) * use.count
             windows += max(sum(use.nbytes) / self.block_bytes, rows / self.block_rows if self.block_rows else 0)
         computing += windows * nbytes / max(passed, 1) * WINDOW
-        reading = nbytes / self.drive.bandwidth
-        return max(computing, reading) + SERIAL * min(computing, reading)
+        return together(computing, nbytes / self.drive.bandwidth)
+
+
+def together(computing: float, reading: float) -> float:
+    """Seconds of two kinds of work done at once."""
+    return max(computing, reading) + SERIAL * min(computing, reading)
 
 
 def weighty(step: Step) -> frozenset[str]:
