@@ -157,6 +157,10 @@ class ModelBar(QFrame):
             self.downloads_button.setToolTip(told.format(n=number, percent=percent))
             self._make_room()
 
+    def show_place(self, models: bool) -> None:
+        """Whether the Models page is in front."""
+        set_property(self.library_button, "here", models)
+
     @property
     def sees(self) -> bool:
         """Whether the model is shown as one that sees pictures."""

@@ -40,6 +40,7 @@ class ModelsView(QObject):
         model_bar.downloads.connect(self.show_downloads)
         model_bar.new_chat.connect(self.hide)
         chat.state_changed.connect(self._on_state)
+        places.currentChanged.connect(lambda _: model_bar.show_place(self.shown))
 
     @property
     def shown(self) -> bool:

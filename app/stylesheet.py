@@ -60,6 +60,7 @@ QToolButton[outlined="true"]:focus { border: 2px solid $accent; padding: 4px; }
 QToolButton[badge="true"] { background: $raised; border: 1px solid $muted; border-radius: 11px; padding: 0; }
 QToolButton[badge="true"]:hover { background: $code; }
 QToolButton[badge="true"]:focus { border: 2px solid $accent; }
+QToolButton[here="true"] { background: $code; }
 QToolButton[quiet="true"] { color: $muted; font-size: ${small}px; padding: 4px 6px; }
 QToolButton[quiet="true"][tone="warn"] { color: $warn; }
 QToolButton::menu-indicator { image: none; width: 0; }
@@ -124,21 +125,18 @@ QPushButton[tab="true"] {
     background: transparent; color: $muted; border: 2px solid transparent; padding: 4px 10px; min-height: 20px;
 }
 QPushButton[tab="true"]:hover { background: $code; }
-QPushButton[tab="true"]:checked { background: $code; color: $text; font-weight: 600; }
+QPushButton[tab="true"]:checked { background: $code; color: $text; }
 QPushButton[tab="true"]:focus { border-color: $accent; }
-QPushButton[chip="true"], QComboBox[chip="true"] {
+QPushButton[chip="true"] {
     background: transparent; color: $text; border: 1px solid $border; border-radius: ${corner}px;
-    padding: 3px 11px; min-height: 20px; font-size: ${small}px;
+    padding: 3px 9px; min-height: 20px; font-size: ${small}px;
 }
-QPushButton[chip="true"]:hover, QComboBox[chip="true"]:hover { border-color: $muted; }
-QPushButton[chip="true"]:checked { background: $accent; color: $on_accent; border-color: $accent; }
-QPushButton[chip="true"]:focus, QComboBox[chip="true"]:focus { border: 2px solid $accent; padding: 2px 10px; }
-QPushButton[chip="true"]:checked:focus { border-color: $text; }
-QComboBox::drop-down { border: none; width: 16px; }
-QComboBox QAbstractItemView {
-    background: $raised; color: $text; border: 1px solid $border; outline: none;
-    selection-background-color: $code; selection-color: $text;
+QPushButton[chip="true"]:hover { border-color: $muted; }
+QPushButton[chip="true"]:checked, QPushButton[chip="true"][filled="true"] {
+    background: $code; color: $accent; border-color: $accent;
 }
+QPushButton[chip="true"]:focus { border: 2px solid $accent; padding: 2px 8px; }
+QPushButton[chip="true"]::menu-indicator { image: none; width: 0; }
 QLineEdit {
     background: $raised; color: $text; border: 1px solid $border; border-radius: ${corner}px; padding: 7px 8px;
     min-height: 20px; placeholder-text-color: $muted; selection-background-color: $accent;

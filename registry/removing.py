@@ -10,6 +10,7 @@ from pathlib import Path
 from engine.errors import ModelFileError, StorageError
 from registry.downloads.files import inside
 from registry.library import LEVELS, Library, LibraryModel
+from registry.links import SUFFIX as LINK
 from registry.provenance import FILE, read_provenance
 
 
@@ -24,13 +25,16 @@ class DamagedModel:
 
 
 def remove(library: Library, model: LibraryModel | DamagedModel) -> None:
-    """Delete a model's files, and the folders above it that are empty then. Never deletes what lies elsewhere.
+    """Delete a model's files, and the folders above it that are empty then. What only the library's link leads to stays
+    where it is.
 
     Raises ModelFileError where it is not in the library, StorageError where the disk refuses.
     """
     steps = model.name.split("/")
     folder = library.root.joinpath(*steps)
     path = model.folder if isinstance(model, DamagedModel) else model.path
+    if isinstance(model, LibraryModel) and model.linked:
+        path = folder.with_name(f"{folder.name}{LINK}")
     target = folder if folder == path or folder in path.parents else path
     if library.root not in target.parents:
         raise ModelFileError(f"{model.name} does not lie in the library ({library.root}): remove it where it is.")

@@ -71,6 +71,11 @@ class ActionBar(QFrame):
         column.addWidget(self.progress)
         column.addLayout(row)
 
+    @property
+    def told(self) -> str:
+        """The line below the name."""
+        return self._figures.text()
+
     def show_deeds(
         self,
         chosen: str,
@@ -126,6 +131,7 @@ class ActionBar(QFrame):
         for number, button in enumerate((self.main, *self.quiet)):
             deed = main if number == 0 else (quiet[number - 1] if number <= len(quiet) else None)
             self._set(button, deed)
+        self.layout().activate()  # at once: a button that was hidden has the width of no text yet
 
     def _set(self, button: QPushButton, deed: Deed | None) -> None:
         do = deed.do if deed is not None else None

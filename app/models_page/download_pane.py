@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
 
-from app.look import Look, label
+from app.look import Look
 from app.models_page.action_bar import Deed, Question
 from app.models_page.acts import PARTIAL, RUNNING
 from app.models_page.desk import Desk
+from app.models_page.facts import Facts
 from app.models_page.figures import left, of_size, size
 from app.models_page.pane import Pane
+from app.models_page.services import Services
 from app.models_page.shelf import Shelf
-from app.models_page.words import state_of
+from app.models_page.tasks import Tasks
+from app.models_page.trouble import Trouble
+from app.models_page.words import asks_for_token, state_of
 from app.notice_line import NoticeLine
 from app.translated import translated
 
@@ -29,22 +32,19 @@ class DownloadPane(Pane):
     load = Signal(str)
     chat = Signal()
 
-    def __init__(self, desk: Desk, shelf: Shelf, look: Look) -> None:
+    def __init__(self, services: Services, tasks: Tasks, desk: Desk, shelf: Shelf, look: Look) -> None:
         super().__init__()
         self.setAccessibleName(self.tr("Details of the download"))
         self._desk, self._shelf = desk, shelf
         self._id = ""
         self._busy = False
         self.notice = NoticeLine(look)
-        self._files = QWidget()
-        self._grid = QGridLayout(self._files)
-        self._grid.setContentsMargins(0, 0, 0, 0)
-        self._grid.setHorizontalSpacing(16)
-        self._grid.setVerticalSpacing(8)
-        self._grid.setColumnStretch(0, 1)
-        self._lines: list[tuple[QLabel, QLabel]] = []
+        self.files = Facts()
+        self.trouble = Trouble(services, tasks, look)
+        self.trouble.again.connect(lambda: desk.resume(self._id))
         self.body.addWidget(self.notice)
-        self.body.addWidget(self._files)
+        self.body.addWidget(self.trouble)
+        self.body.addWidget(self.files)
         self.body.addStretch(1)
         desk.changed.connect(lambda item: self._renew() if item.id == self._id else None)
         shelf.changed.connect(self._renew)
@@ -62,6 +62,7 @@ class DownloadPane(Pane):
 
     def apply_look(self, look: Look) -> None:
         self.notice.apply_look(look)
+        self.trouble.apply_look(look)
 
     def _renew(self) -> None:
         item = self._desk.items.get(self._id)
@@ -70,25 +71,21 @@ class DownloadPane(Pane):
         wanted = item.wanted
         origin = wanted.files[0].repository if wanted is not None else ""
         self.show_head(item.name, origin, (size(item.nbytes), wanted.licence if wanted is not None else ""))
-        self.notice.show_sentence(item.sentence if item.state in ("paused", "waiting") else "")
+        sentence = item.sentence if item.state in ("paused", "waiting") else ""
+        asks = item.state == "paused" and asks_for_token(sentence)
+        self.notice.show_sentence("" if asks else sentence)
+        if not asks:
+            self.trouble.clear()
+        elif self.trouble.line.sentence != sentence:
+            self.trouble.ask_for_token(sentence)
         self._show_files(item)
         self._show_actions(item)
 
     def _show_files(self, item: Item) -> None:
-        told = [(file.name, of_size(file.done, file.nbytes)) for file in item.files[:FILES]]
+        told = [(of_size(file.done, file.nbytes), file.name) for file in item.files[:FILES]]
         if len(item.files) > FILES:
-            told.append((self.tr("{n} more files").format(n=len(item.files) - FILES), ""))
-        while len(self._lines) < len(told):
-            name, done = label(level="small", wrap=True), label(level="small", tone="muted")
-            self._grid.addWidget(name, len(self._lines), 0)
-            self._grid.addWidget(done, len(self._lines), 1)
-            self._lines.append((name, done))
-        for number, (name, done) in enumerate(self._lines):
-            name.setVisible(number < len(told))
-            done.setVisible(number < len(told))
-            if number < len(told):
-                name.setText(told[number][0])
-                done.setText(told[number][1])
+            told.append(("", self.tr("and {n} more files").format(n=len(item.files) - FILES)))
+        self.files.show_facts(told)
 
     def _show_actions(self, item: Item) -> None:
         going = item.state in RUNNING
@@ -113,7 +110,7 @@ class DownloadPane(Pane):
         if item.state != "done" or item.wanted is None:
             return None
         kept = self._shelf.find("/".join(item.wanted.steps()))
-        if kept is None or kept.broken:
+        if kept is None or not kept.sound:
             return None
         if self._shelf.is_loaded(kept):
             return Deed(self.tr("Chat with it"), self.chat.emit)

@@ -43,7 +43,7 @@ def words(fitness: Fitness, tr: Translate = as_it_is) -> str:
         "memory": tr("fits memory"),
         "disk": tr("streams from disk"),
         "cannot": tr("cannot run here"),
-        "unknown": tr("not looked at yet"),
+        "unknown": tr("not known yet"),
     }[fitness.kind]
     return f"{label}, {speed(fitness.tok_s, tr)}" if fitness.runs and fitness.tok_s else label
 

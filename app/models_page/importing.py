@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from PySide6.QtCore import QMimeData, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QProgressBar, QPushButton
 
 from app.elided_label import ElidedLabel
 from app.look import Look
-from app.models_page.services import Services
+from app.models_page.services import How, Services
 from app.models_page.tasks import Tasks
 from app.notice_line import NoticeLine
 from app.throttle import Every
@@ -44,6 +44,7 @@ class Import(QFrame):
         self.setObjectName("importing")
         self._services, self._tasks = services, tasks
         self._queue: list[Path] = []
+        self._how: How = "reference"
         self._working = False
         self._cancel = Cancel()
         self.text = ElidedLabel()
@@ -54,6 +55,11 @@ class Import(QFrame):
         self.bar.setAccessibleName(self.tr("Progress of the import"))
         self.stop_button = QPushButton(self.tr("Cancel"))
         self.stop_button.clicked.connect(self.stop)
+        self.refer_button = QPushButton(self.tr("Use it where it is"))
+        self.refer_button.setProperty("primary", True)
+        self.refer_button.clicked.connect(lambda: self._begin("reference"))
+        self.copy_button = QPushButton(self.tr("Copy it"))
+        self.copy_button.clicked.connect(lambda: self._begin("copy"))
         self.notice = NoticeLine(look)
         row = QHBoxLayout(self)
         row.setContentsMargins(24, 8, 16, 8)
@@ -61,13 +67,19 @@ class Import(QFrame):
         row.addWidget(self.notice, 1)
         row.addWidget(self.text, 1)
         row.addWidget(self.bar)
-        row.addWidget(self.stop_button)
+        for button in (self.stop_button, self.copy_button, self.refer_button):
+            row.addWidget(button)
         self._progressed.connect(self._show_progress)
         self.hide()
 
-    def bring(self, paths: Sequence[Path]) -> None:
-        self._queue += paths
-        self._next()
+    def ask(self, paths: Sequence[Path]) -> None:
+        """Whether they are to be used where they are, or copied."""
+        self._queue = [*self._queue, *paths]
+        if not self._working:
+            name = paths[0].name if len(paths) == 1 else self.tr("{n} models").format(n=len(paths))
+            self.text.setText(self.tr("Add {name} to the library?").format(name=name))
+            self._arrange("asking")
+            self.refer_button.setFocus()
 
     def stop(self) -> None:
         """Leave those that are not whole yet, or put the sentence away."""
@@ -79,11 +91,14 @@ class Import(QFrame):
     def apply_look(self, look: Look) -> None:
         self.notice.apply_look(look)
 
+    def _begin(self, how: How) -> None:
+        self._how = how
+        self._next()
+
     def _next(self) -> None:
-        bring = self._services.bring
-        if self._working or not self._queue or bring is None:
+        if self._working or not self._queue:
             return
-        path = self._queue.pop(0)
+        path, how, bring = self._queue.pop(0), self._how, self._services.bring
         self._working = True
         every = Every(INTERVAL)
 
@@ -91,17 +106,14 @@ class Import(QFrame):
             if every.due():
                 self._progressed.emit(progress.what, progress.done / max(progress.total, 1))
 
-        self.notice.show_sentence("")
-        self._show_progress(self.tr("Importing {name}").format(name=path.name), 0.0)
-        self.show()
-        self._cancel = self._tasks.run(lambda cancel: bring(path, told, cancel), self._brought, self._failed)
+        self._show_progress(self.tr("Adding {name}").format(name=path.name), 0.0)
+        self._cancel = self._tasks.run(lambda cancel: bring(path, how, told, cancel), self._brought, self._failed)
 
     def _show_progress(self, what: str, done: float) -> None:
-        if not self._working:
-            return
-        self.text.setText(what)
-        self.bar.setValue(round(1000 * done))
-        self._arrange(failed=False)
+        if self._working:
+            self.text.setText(what)
+            self.bar.setValue(round(1000 * done))
+            self._arrange("working")
 
     def _brought(self, model: LibraryModel) -> None:
         self._working = False
@@ -110,12 +122,18 @@ class Import(QFrame):
         self._next()
 
     def _failed(self, sentence: str, _: BaseException) -> None:
+        """The rest waits until the person has read it."""
         self._working = False
+        self._queue.clear()
         self.notice.show_sentence(sentence)
-        self._arrange(failed=True)
-        self._next()
+        self._arrange("failed")
 
-    def _arrange(self, *, failed: bool) -> None:
-        self.text.setVisible(not failed)
-        self.bar.setVisible(not failed)
-        self.stop_button.setText(self.tr("Close") if failed else self.tr("Cancel"))
+    def _arrange(self, state: Literal["asking", "working", "failed"]) -> None:
+        if state != "failed":
+            self.notice.show_sentence("")
+        self.text.setVisible(state != "failed")
+        self.bar.setVisible(state == "working")
+        for button in (self.refer_button, self.copy_button):
+            button.setVisible(state == "asking")
+        self.stop_button.setText(self.tr("Close") if state == "failed" else self.tr("Cancel"))
+        self.show()

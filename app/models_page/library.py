@@ -28,12 +28,7 @@ class LibrarySection(Section):
 
     def _show(self) -> None:
         self.rows.set_rows([self._row(kept) for kept in self._shelf.models])
-        bring = self.services.bring is not None
-        nothing = (
-            self.tr("No model is here yet.\nChoose one under Recommended, or drop a model file here.")
-            if bring
-            else self.tr("No model is here yet.\nChoose one under Recommended.")
-        )
+        nothing = self.tr("No model is here yet.\nChoose one under Recommended, or drop a model file here.")
         self.show_empty(nothing if self._shelf.known and not self._shelf.models else "")
         self.list.choose_first()
 
@@ -42,6 +37,8 @@ class LibrarySection(Section):
         note, tone = (self.tr("last used {day}").format(day=used) if used else ""), ""
         if kept.broken:
             note, tone = self.tr("damaged: it can be repaired"), "bad"
+        elif kept.problem:
+            note, tone = self.tr("not found where it lies"), "warn"
         elif self._shelf.is_loaded(kept):
             note = self.tr("loaded now")
         elif self._shelf.verifying == kept.name:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import date
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Signal
 
-from app.look import Look, breakable, label
+from app.look import Look
 from app.models_page.action_bar import Deed, Question
 from app.models_page.desk import Desk
+from app.models_page.facts import Facts
 from app.models_page.figures import day, size
 from app.models_page.pane import Pane
 from app.models_page.shelf import Kept, Shelf
@@ -29,11 +30,9 @@ class ModelPane(Pane):
         self._progress: float | None = None
         self._outcome = ""
         self.notice = NoticeLine(look)
-        self.place = label(level="small", tone="muted", wrap=True)
-        self.place.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.list = Facts()
         self.body.addWidget(self.notice)
-        self.body.addWidget(label(self.tr("Where it lies"), level="author"))
-        self.body.addWidget(self.place)
+        self.body.addWidget(self.list)
         self.body.addStretch(1)
         shelf.changed.connect(self._renew)
         shelf.progressed.connect(self._on_progress)
@@ -59,16 +58,22 @@ class ModelPane(Pane):
         if kept is None:
             return
         today = date.today()
-        used = self.tr("last used {day}").format(day=day(kept.used, today, translated)) if kept.used else ""
-        came = self.tr("downloaded {day}").format(day=day(kept.day, today, translated)) if kept.day else ""
-        self.show_head(kept.title, kept.owner, (size(kept.nbytes), kept.licence, used, came))
-        self.place.setText(breakable(str(kept.path)))
+        self.show_head(kept.title, kept.owner, ())
+        self.list.show_facts(
+            (
+                (self.tr("Size"), size(kept.nbytes)),
+                (self.tr("Licence"), kept.licence),
+                (self.tr("Last used"), day(kept.used, today, translated)),
+                (self.tr("In the library since"), day(kept.day, today, translated)),
+                (self.tr("Where it lies"), str(kept.path)),
+            )
+        )
         self.notice.show_sentence(self._damage(kept))
         self._show_actions(kept)
 
     def _damage(self, kept: Kept) -> str:
         if not kept.broken:
-            return ""
+            return kept.problem
         if len(kept.broken) == 1:
             return self.tr("{file} is damaged. Repair fetches it again, and keeps the rest.").format(
                 file=kept.broken[0].rpartition("/")[2]
@@ -82,7 +87,7 @@ class ModelPane(Pane):
         folder = kept.folder
         if kept.broken and folder is not None:
             main = Deed(self.tr("Repair"), lambda: self._repair(kept))
-        elif kept.broken:
+        elif not kept.sound:
             main = None
         elif loaded:
             main = Deed(self.tr("Chat with it"), self.chat.emit)
@@ -94,7 +99,7 @@ class ModelPane(Pane):
         quiet = []
         if reading:
             quiet.append(Deed(self.tr("Stop checking"), self._shelf.stop_verifying))
-        elif folder is not None and not kept.broken:
+        elif folder is not None and kept.sound:
             quiet.append(Deed(self.tr("Verify"), lambda: self._shelf.verify(kept)))
         if not loaded and not reading:
             quiet.append(Deed(self.tr("Remove"), lambda: self._ask_to_remove(kept)))
@@ -127,5 +132,8 @@ class ModelPane(Pane):
         self._desk.repair(kept.folder)
 
     def _ask_to_remove(self, kept: Kept) -> None:
-        text = self.tr("Delete it from this computer? {size} become free.").format(size=size(kept.nbytes))
-        self.actions.ask(Question(text, self.tr("Delete"), self.tr("Keep it"), lambda: self._shelf.remove(kept)))
+        text, yes = self.tr("Delete it from this computer? {size} become free."), self.tr("Delete")
+        if kept.linked:
+            text, yes = self.tr("Take it off the list? The files stay where they are."), self.tr("Take off")
+        text = text.format(size=size(kept.nbytes))
+        self.actions.ask(Question(text, yes, self.tr("Keep it"), lambda: self._shelf.remove(kept)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QPointF, QRect, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QFontMetrics, QKeyEvent, QPainter, QPen
+from PySide6.QtGui import QColor, QFont, QFontMetrics, QKeyEvent, QPainter, QPen
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QHeaderView,
@@ -81,7 +81,7 @@ class _Drawing(QStyledItemDelegate):
         metrics = QFontMetrics(option.font)
         text = str(index.data(Qt.ItemDataRole.DisplayRole))
         if index.column() == NAME and (state := self._table.state(choice)):
-            text = f"{text}    {state}"
+            text = f"{text}   {state}"
         return QSize(metrics.horizontalAdvance(text) + 2 * INSET + 8, ROW)
 
     def paint(
@@ -108,7 +108,10 @@ class _Drawing(QStyledItemDelegate):
 
     def _draw_name(self, painter: QPainter, rect: QRect, text: str, choice: Choice, color: QColor) -> None:
         self._draw_text(painter, rect, text, color)
-        beside = rect.adjusted(QFontMetrics(painter.font()).horizontalAdvance(f"{text}    "), 0, 0, 0)
+        beside = rect.adjusted(QFontMetrics(painter.font()).horizontalAdvance(text) + 12, 0, 0, 0)
+        small = QFont(painter.font())
+        small.setPixelSize(self.look.type.small)
+        painter.setFont(small)
         self._draw_text(painter, beside, self._table.state(choice), QColor(self.look.theme.accent))
 
     def _draw_back(

@@ -38,7 +38,7 @@ from app.models_page.transfers import Transfers
 Part = Literal["recommended", "library", "downloads", "search"]
 ONE_COLUMN = 860
 """Pixels below which the list and the details take turns."""
-LIST = 416
+LIST = 448
 
 
 class ModelsPage(QWidget):
@@ -51,7 +51,6 @@ class ModelsPage(QWidget):
         super().__init__()
         self.setObjectName("page")
         self.setAcceptDrops(True)
-        self._services = services
         self._inside = False
         """Whether the details are in front, where there is room for only one of the two."""
         self.part: Part = "recommended"
@@ -72,7 +71,7 @@ class ModelsPage(QWidget):
         self.nothing.actions.hide()
         self.repository = RepositoryPane(services, self.tasks, desk, self.shelf, look)
         self.model = ModelPane(desk, self.shelf, look)
-        self.download = DownloadPane(desk, self.shelf, look)
+        self.download = DownloadPane(services, self.tasks, desk, self.shelf, look)
         self.importing = Import(services, self.tasks, look)
         self.header = self._make_header()
         self._lists = QStackedWidget()
@@ -169,14 +168,14 @@ class ModelsPage(QWidget):
         self._arrange()
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        if self._services.bring is not None and local_paths(event.mimeData()):
+        if local_paths(event.mimeData()):
             _take_a_copy(event)
 
     def dropEvent(self, event: QDropEvent) -> None:
         """A model's file or folder; pictures go on to the window."""
         if paths := local_paths(event.mimeData()):
             _take_a_copy(event)
-            self.importing.bring(paths)
+            self.importing.ask(paths)
 
     @property
     def _narrow(self) -> bool:
@@ -221,6 +220,8 @@ class ModelsPage(QWidget):
         self._show_details(part, key)
         self._inside = True
         self._arrange()
+        if self._narrow:
+            self._details.currentWidget().take_focus()
 
     def _show_details(self, part: Part, key: str) -> None:
         match part:

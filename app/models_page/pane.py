@@ -8,6 +8,9 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 from app.look import breakable, label
 from app.models_page.action_bar import ActionBar
 
+WIDEST = 928
+"""Pixels, beyond which a line is no longer read with ease."""
+
 
 class Pane(QWidget):
     """A title, where it is from, a line of facts and a paragraph; then `body`, and at the foot what can be done."""
@@ -22,6 +25,7 @@ class Pane(QWidget):
         for line in (self.title, self.origin):
             line.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.actions = ActionBar()
+        inner = QWidget()
         head = QVBoxLayout()
         head.setContentsMargins(24, 24, 24, 0)
         head.setSpacing(4)
@@ -33,12 +37,21 @@ class Pane(QWidget):
         self.body = QVBoxLayout()
         self.body.setContentsMargins(24, 16, 24, 0)
         self.body.setSpacing(12)
+        inside = QVBoxLayout(inner)
+        inside.setContentsMargins(0, 0, 0, 0)
+        inside.setSpacing(0)
+        inside.addLayout(head)
+        inside.addLayout(self.body, 1)
+        inner.setMaximumWidth(WIDEST)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)
-        column.addLayout(head)
-        column.addLayout(self.body, 1)
+        column.addWidget(inner, 1)
         column.addWidget(self.actions)
+
+    def take_focus(self) -> None:
+        """Where the keyboard is when the details come to the front."""
+        self.actions.main.setFocus()
 
     def show_head(self, title: str, origin: str, facts: tuple[str, ...], paragraph: str = "") -> None:
         """What is empty takes no room."""

@@ -81,6 +81,9 @@ class RepositoryPane(Pane):
         self.offers.apply_look(look)
         self.trouble.apply_look(look)
 
+    def take_focus(self) -> None:
+        self.offers.setFocus()
+
     @property
     def choice(self) -> Choice | None:
         row = self.offers.currentIndex().row()
@@ -122,6 +125,9 @@ class RepositoryPane(Pane):
         self.waiting.hide()
         self._show_head(repository)
         choices = [self._joined(choice_of(offer, repository.licence)) for offer in offers(repository)]
+        suggestion = self._suggestion
+        if suggestion is not None:  # what the list says of it stands here, too, until it is looked at more closely
+            choices = [replace(each, fitness=suggestion.fitness) if each.recommended else each for each in choices]
         self.table.set_choices(choices)
         self.offers.setVisible(bool(choices))
         self.actions.setVisible(bool(choices))
@@ -138,6 +144,27 @@ class RepositoryPane(Pane):
                     cancel=self._asking,
                 )
         self._show_actions()
+        if repository.gated:
+            self._look_for_token(repository)
+
+    def _look_for_token(self, repository: Repository) -> None:
+        """Its files are listed for everybody, and sent only to who agreed: say so before a download fails."""
+
+        def work(_: Cancel) -> bool:
+            from registry import tokens
+
+            return tokens.get() is not None
+
+        def then(there: bool) -> None:
+            if not there:
+                self.trouble.ask_for_token(
+                    self.tr(
+                        "{name} needs an access token. Sign in on the Hub's page of the model, agree to its "
+                        "conditions, make a token there, and enter it here."
+                    ).format(name=self.title.text())
+                )
+
+        self._tasks.run(work, then, cancel=self._asking)
 
     def _not_told(self, sentence: str, error: BaseException) -> None:
         self.waiting.hide()
@@ -152,7 +179,7 @@ class RepositoryPane(Pane):
     def _joined(self, choice: Choice) -> Choice:
         """With what is here of it."""
         kept = self._shelf.find(choice.name) if choice.name else None
-        sound = kept is not None and not kept.broken
+        sound = kept is not None and kept.sound
         suggestion = self._suggestion
         return replace(
             choice,

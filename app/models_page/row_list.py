@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QModelIndex, Qt, Signal
-from PySide6.QtGui import QKeyEvent, QResizeEvent
+from PySide6.QtGui import QFocusEvent, QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QListView
 
 from app.look import Look
@@ -37,7 +37,7 @@ class RowList(QListView):
     @property
     def row(self) -> Row | None:
         """The one that is chosen."""
-        return self.currentIndex().data(ROW)
+        return self.currentIndex().data(ROW) if self.selectionModel().hasSelection() else None
 
     def choose(self, key: str) -> bool:
         """Go to a row: → whether it is there."""
@@ -51,8 +51,8 @@ class RowList(QListView):
         self._key = key
 
     def choose_first(self) -> None:
-        if not self.currentIndex().isValid() and self.model().rowCount():
-            self.setCurrentIndex(self.model().index(0))
+        if not self.selectionModel().hasSelection() and self.model().rowCount():
+            self.setCurrentIndex(self.model().index(max(0, self.currentIndex().row())))
 
     def apply_look(self, look: Look) -> None:
         self._drawing.apply_look(look)
@@ -64,6 +64,11 @@ class RowList(QListView):
         if current.isValid():
             self._key = current.data(ROW).key
             self.current.emit(self._key)
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        """Qt makes the first row the current one, without choosing it."""
+        super().focusInEvent(event)
+        self.choose_first()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.row is not None:

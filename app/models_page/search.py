@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
-from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLineEdit, QPushButton, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QPushButton
 
-from app.flow import Flow
 from app.icons import icon
 from app.look import Look
 from app.models_page.figures import count
-from app.models_page.filters import Filter, Licence, Size, sees
+from app.models_page.filter_bar import FilterBar
+from app.models_page.filters import sees
 from app.models_page.rows import Row
 from app.models_page.section import Section
 from app.models_page.services import Services
@@ -22,50 +21,6 @@ if TYPE_CHECKING:
     from registry.sources.source import Repository
 
 LIMIT = 100
-
-
-class FilterBar(QWidget):
-    changed = Signal()
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fits = self._toggle(self.tr("Fits memory"), self.tr("Only what this computer can hold in memory"))
-        self.sees = self._toggle(self.tr("Sees pictures"), self.tr("Only what can be shown pictures"))
-        self.size = self._choice(
-            self.tr("Size"),
-            (self.tr("Any size"), self.tr("Up to 4B"), self.tr("4B to 15B"), self.tr("More than 15B")),
-        )
-        self.licence = self._choice(
-            self.tr("Licence"), (self.tr("Any licence"), self.tr("Free for any use"), self.tr("With conditions"))
-        )
-        row = Flow(self, 8)
-        for part in (self.fits, self.sees, self.size, self.licence):
-            row.addWidget(part)
-
-    def filter(self, room: int) -> Filter:
-        return Filter(
-            fits=self.fits.isChecked(),
-            sees=self.sees.isChecked(),
-            size=get_args(Size)[self.size.currentIndex()],
-            licence=get_args(Licence)[self.licence.currentIndex()],
-            room=room,
-        )
-
-    def _toggle(self, text: str, tip: str) -> QPushButton:
-        button = QPushButton(text)
-        button.setProperty("chip", True)
-        button.setCheckable(True)
-        button.setToolTip(tip)
-        button.toggled.connect(lambda _: self.changed.emit())
-        return button
-
-    def _choice(self, name: str, texts: tuple[str, ...]) -> QComboBox:
-        box = QComboBox()
-        box.setProperty("chip", True)
-        box.addItems(texts)
-        box.setAccessibleName(name)
-        box.currentIndexChanged.connect(lambda _: self.changed.emit())
-        return box
 
 
 class Search(Section):
@@ -87,7 +42,7 @@ class Search(Section):
         self.field.returnPressed.connect(self.search)
         self.button = QPushButton(self.tr("Search"))
         self.button.clicked.connect(self.search)
-        self.filters = FilterBar()
+        self.filters = FilterBar(look)
         self.filters.changed.connect(self._show)
         row = QHBoxLayout()
         row.setSpacing(8)
@@ -128,6 +83,7 @@ class Search(Section):
 
     def apply_look(self, look: Look) -> None:
         super().apply_look(look)
+        self.filters.apply_look(look)
         self._glass.setIcon(icon("search", 16, look.theme.muted))
 
     def _set_room(self, room: int) -> None:

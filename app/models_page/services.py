@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from app.models_page.fitness import Fitness
 from app.models_page.late_hub import LateHub
@@ -18,13 +18,15 @@ from app.places import last_used_file, measurements_file
 from engine.cancel import Cancel
 
 if TYPE_CHECKING:
+    from registry.catalogue import Entry
     from registry.items import Offer
     from registry.library import Library, LibraryModel
     from registry.machine import MachineFacts
     from registry.progress import Progress
     from registry.sources.source import Source
 
-Bring = Callable[[Path, Callable[["Progress"], None], Cancel], "LibraryModel"]
+How = Literal["reference", "copy"]
+Bring = Callable[[Path, How, Callable[["Progress"], None], Cancel], "LibraryModel"]
 
 
 class Oracle(Protocol):
@@ -46,14 +48,14 @@ class Oracle(Protocol):
 @dataclass(frozen=True)
 class Services:
     """`library` may look at the disk when it is called; `source` is asked for repositories and files. `renew` has the
-    source look for an access token anew. `bring` has a model of this machine in the library; None where none can."""
+    source look for an access token anew. `bring` has a model of this machine in the library, as `import_model` does."""
 
     library: Callable[[], Library]
     source: Source
     oracle: Oracle
     renew: Callable[[], None]
     last_used: Path
-    bring: Bring | None = None
+    bring: Bring
     margin: int | None = None
     """Bytes of the disk that downloads leave free; None for the usual."""
 
@@ -67,7 +69,18 @@ def own_services() -> Services:
         return Library.default()
 
     hub = LateHub()
-    return Services(library, hub, ThisMachine(library), hub.renew, last_used_file())
+    return Services(library, hub, ThisMachine(library), hub.renew, last_used_file(), bringing(library))
+
+
+def bringing(library: Callable[[], Library]) -> Bring:
+    """Imports into a library."""
+
+    def bring(path: Path, how: How, progress: Callable[[Progress], None], cancel: Cancel) -> LibraryModel:
+        from registry.importing import import_model
+
+        return import_model(path, library(), how, progress, cancel)
+
+    return bring
 
 
 class ThisMachine:
@@ -77,20 +90,26 @@ class ThisMachine:
         self._library = library
         self._lock = threading.Lock()
         self._known = known
+        self._entries: tuple[Entry, ...] = ()
 
     def suggestions(self, cancel: Cancel) -> tuple[Suggestion, ...]:
         from app.models_page.suggesting import suggest
-        from registry.catalogue import catalogue
 
-        return suggest(catalogue(), self._facts(cancel))
+        return suggest(self._catalogue(), self._facts(cancel))
 
     def fit(self, source: Source, offer: Offer, cancel: Cancel) -> Fitness:
         from app.models_page.suggesting import roughly
 
-        return roughly(offer.nbytes, self._facts(cancel))
+        return roughly(offer, self._catalogue(), self._facts(cancel))
 
     def room(self, cancel: Cancel) -> int:
         return self._facts(cancel).room
+
+    def _catalogue(self) -> tuple[Entry, ...]:
+        from registry.catalogue import catalogue
+
+        self._entries = self._entries or catalogue()
+        return self._entries
 
     def _facts(self, cancel: Cancel) -> MachineFacts:
         from registry.machine import facts

@@ -25,14 +25,17 @@ INTERVAL = 0.1
 @dataclass(frozen=True)
 class Kept:
     """A model of the library. `folder` is that of one which Millstream downloaded, so that it can be verified; `broken`
-    are those of its files that are damaged, for which it cannot be loaded. `used` and `day` are days, "" where they are
-    not known: when it was loaded last, and when it came."""
+    are those of its files that are damaged, for which it cannot be loaded; `problem` says what else keeps it from that.
+    `linked`: it lies elsewhere. `used` and `day` are days, "" where they are not known: when it was loaded last, and
+    when it came."""
 
     model: LibraryModel | DamagedModel
     path: Path
     nbytes: int
     folder: Path | None = None
     broken: tuple[str, ...] = ()
+    problem: str = ""
+    linked: bool = False
     used: str = ""
     day: str = ""
     licence: str = ""
@@ -48,6 +51,11 @@ class Kept:
     @property
     def owner(self) -> str:
         return self.name.rpartition("/")[0]
+
+    @property
+    def sound(self) -> bool:
+        """Whether it can be loaded."""
+        return not self.broken and not self.problem
 
 
 class Shelf(QObject):
@@ -128,13 +136,17 @@ class Shelf(QObject):
         from registry.removing import damaged
 
         library, days = self._services.library(), self._last_used.days()
-        found = [Kept(model, model.path, model.nbytes) for model in library.list()]
+        library.require_there()
+        found = [
+            Kept(model, model.path, model.nbytes, problem=model.problem, linked=model.linked)
+            for model in (*library.list(), *library.absent())
+        ]
         found += [Kept(model, model.folder, model.nbytes, broken=model.files) for model in damaged(library)]
         told = []
         for kept in sorted(found, key=lambda kept: kept.title.casefold()):
             folder = kept.path if kept.path.is_dir() else kept.path.parent
             used = days.get(str(kept.path), "")
-            if (folder / FILE).is_file() and (origin := read_provenance(folder)) is not None:
+            if not kept.linked and (folder / FILE).is_file() and (origin := read_provenance(folder)) is not None:
                 kept = replace(kept, folder=folder, day=origin.day, licence=origin.licence)
             told.append(replace(kept, used=used))
         return tuple(told)

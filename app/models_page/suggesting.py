@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from app.models_page.fitness import Fitness, Kind
 from app.models_page.suggestion import Place, Suggestion
+from engine.errors import SettingsError
 from registry.catalogue import Entry
 from registry.choice import FASTER, Choice, Where, fits, recommend
+from registry.items import Offer
 from registry.machine import MachineFacts
 
 KINDS: dict[Where, Kind] = {"card": "gpu", "card and memory": "memory", "memory": "memory", "disk": "disk"}
 BESIDE = 512 << 20
 """Bytes beside the weights, for a conversation of usual length; a rough figure."""
+TOO_LARGE = "It needs more memory than this computer can give to a model, even from disk."
 WHY: dict[Place, str] = {
     "best": "",
     "better": "It answers better than the first choice, but is too large for the memory and streams from disk.",
@@ -46,8 +50,16 @@ def suggest(entries: Sequence[Entry], machine: MachineFacts) -> tuple[Suggestion
     )
 
 
-def roughly(nbytes: int, machine: MachineFacts) -> Fitness:
-    """How a model of so many bytes would run, all of which are passed for each token."""
+def roughly(offer: Offer, entries: Sequence[Entry], machine: MachineFacts) -> Fitness:
+    """How an offer would run: as the catalogue has its shape, else as a model of so many bytes, all of which are passed
+    for each token."""
+    if (entry := next((entry for entry in entries if entry.repository == offer.files[0].repository), None)) is not None:
+        with suppress(SettingsError):
+            choice = fits(entry, offer.name, machine, sees=entry.sees)
+            return (
+                Fitness(KINDS[choice.where], tok_s=choice.tok_s) if choice is not None else Fitness("cannot", TOO_LARGE)
+            )
+    nbytes = offer.nbytes
     need = nbytes + BESIDE
     if machine.vram_usable >= need:
         return Fitness("gpu", tok_s=machine.vram_bandwidth / nbytes if machine.vram_bandwidth else None)
@@ -71,8 +83,7 @@ def _suggestion(choice: Choice, place: Place, why: str) -> Suggestion:
 
 
 def _unable(entry: Entry) -> Suggestion:
-    why = "It needs more memory than this computer can give to a model, even from disk."
-    return _of(entry, entry.quantisations[0], 0, Fitness("cannot", why), "more", why)
+    return _of(entry, entry.quantisations[0], 0, Fitness("cannot", TOO_LARGE), "more", TOO_LARGE)
 
 
 def _of(entry: Entry, quantisation: str, nbytes: int, fitness: Fitness, place: Place, why: str) -> Suggestion:

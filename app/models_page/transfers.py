@@ -43,7 +43,7 @@ class Transfers(Section):
             self.list.choose_first()
 
     def _row(self, item: Item) -> Row:
-        note, tone = state_of(item, self.tr), ""
+        note, tone = state_of(item, self.tr), "muted" if item.state == "paused" else ""
         if item.speed >= 1:
             note = f"{size(round(item.speed))}/s"
             if item.seconds_left is not None:

@@ -66,10 +66,18 @@ class Trouble(QWidget):
     def show_error(self, sentence: str, error: BaseException | None = None) -> None:
         from registry.sources.source import AccessError
 
-        refused = isinstance(error, AccessError)
+        if isinstance(error, AccessError):
+            self.ask_for_token(sentence)
+            return
         self.line.show_sentence(sentence)
-        self.form.setVisible(refused)
-        self.again_button.setVisible(not refused and error is not None)
+        self.form.hide()
+        self.again_button.setVisible(error is not None)
+        self.show()
+
+    def ask_for_token(self, sentence: str) -> None:
+        self.line.show_sentence(sentence)
+        self.form.show()
+        self.again_button.hide()
         self.keep_button.setEnabled(True)
         self.show()
 

@@ -10,6 +10,12 @@ if TYPE_CHECKING:
     from registry.downloads.item import Item
 
 
+def asks_for_token(sentence: str) -> bool:
+    """Whether an access token would help, by a sentence of `registry.sources.hub_errors`. The record of a download
+    keeps its sentence alone."""
+    return "access token" in sentence
+
+
 def state_of(item: Item, tr: Translate) -> str:
     """What a download does now, in a word or two."""
     return {

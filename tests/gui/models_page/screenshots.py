@@ -49,7 +49,7 @@ def render(folder: Path, parts: Sequence[str], scale: str) -> int:
     from app.bridge import Bridge
     from app.look import Appearance
     from app.models_page.late_hub import LateHub
-    from app.models_page.services import Services, ThisMachine
+    from app.models_page.services import Services, ThisMachine, bringing
     from app.window import Window
     from registry.library import Library
     from registry.saved import write_json
@@ -80,7 +80,10 @@ def render(folder: Path, parts: Sequence[str], scale: str) -> int:
                     write_json(used, {"models": [{"path": str(opened), "day": last}]})
                     source = LateHub()
                     oracle = ThisMachine(lambda library=library: library, machine("laptop-16gb-intel"))
-                    services = Services(lambda library=library: library, source, oracle, source.renew, used, margin=0)
+                    bring = bringing(lambda library=library: library)
+                    services = Services(
+                        lambda library=library: library, source, oracle, source.renew, used, bring, margin=0
+                    )
                     settings = open_settings(Path(home) / "window.ini")
                     window = Window(Bridge(load_silent), appearance, settings, services)
                     window.resize(width, height)
@@ -140,6 +143,7 @@ def library_details(window: Window, hub: HubServer) -> None:
 
 def library_remove(window: Window, hub: HubServer) -> None:
     library_details(window, hub)
+    open_row(window, page_of(window).library.rows.row(1).key)
     page_of(window).model.actions.quiet[1].click()
 
 

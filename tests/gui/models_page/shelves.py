@@ -4,6 +4,7 @@ library with some of them: for pictures of the Models page."""
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 from engine.errors import SettingsError
@@ -27,6 +28,7 @@ SHARED = (
     ("unsloth/Qwen3-235B-A22B-Instruct-2507-GGUF", "apache-2.0", "qwen3moe", 61_000, 235e9, ()),
     ("microsoft/Phi-4-mini-instruct-GGUF", "mit", "phi3", 40_300, 3.8e9, ()),
 )
+GATED = "meta-llama/Llama-3.3-70B-Instruct-GGUF"
 BITS = {
     "Q2_K": 3.2,
     "Q3_K_M": 3.9,
@@ -70,7 +72,9 @@ def fill(hub: HubServer) -> None:
         name = id.rpartition("/")[2].removesuffix("-GGUF")
         for quantisation in USUAL:
             _put(hub, id, f"{name}-{quantisation}.gguf", round(weights * BITS[quantisation] / 8))
-    hub.add("meta-llama/Llama-3.3-70B-Instruct-GGUF", {}, gated=True, licence="llama3.3", downloads=55_000)
+    hub.add(GATED, {}, gated=True, licence="llama3.3", downloads=55_000)
+    for quantisation in USUAL[3:7]:
+        _put(hub, GATED, f"Llama-3.3-70B-Instruct-{quantisation}.gguf", round(70.6e9 * BITS[quantisation] / 8))
 
 
 def _stem(entry: Entry) -> str:
@@ -89,16 +93,19 @@ def stock(root: Path, made: Path) -> None:
     from registry.downloads.verify import KeptFile, Provenance
 
     tiny = write_tiny_chat(made / "tiny.gguf").read_bytes()
-    for owner, repository, name, licence, day, sound in (
-        ("unsloth", "Qwen3-4B-Instruct-2507-GGUF", "Qwen3-4B-Instruct-2507-Q4_K_M", "apache-2.0", "2026-05-29", True),
-        ("bartowski", "SmolLM2-360M-Instruct-GGUF", "SmolLM2-360M-Instruct-Q8_0", "apache-2.0", "2026-04-02", True),
-        ("unsloth", "gemma-3-4b-it-GGUF", "gemma-3-4b-it-Q4_K_M", "gemma", "2026-05-11", False),
+    qwen, smol, gemma = "Qwen3-4B-Instruct-2507", "SmolLM2-360M-Instruct", "gemma-3-4b-it"
+    for owner, model, encoding, licence, day, nbytes, sound in (
+        ("unsloth", qwen, "Q4_K_M", "apache-2.0", "2026-05-29", 2_497_281_120, True),
+        ("bartowski", smol, "Q8_0", "apache-2.0", "2026-04-02", 386_405_440, True),
+        ("unsloth", gemma, "Q4_K_M", "gemma", "2026-05-11", 2_489_894_016, False),
     ):
+        name, repository = f"{model}-{encoding}", f"{model}-GGUF"
         folder = root / owner / repository / name
         folder.mkdir(parents=True)
         (folder / f"{name}.gguf").write_bytes(tiny)
+        os.truncate(folder / f"{name}.gguf", nbytes)  # nothing of the rest takes room
         sha256 = hashlib.sha256(tiny).hexdigest()
         file = KeptFile(
-            f"{name}.gguf", len(tiny), sha256, "hub", f"{owner}/{repository}", "0" * 40, f"{name}.gguf", True, not sound
+            f"{name}.gguf", nbytes, sha256, "hub", f"{owner}/{repository}", "0" * 40, f"{name}.gguf", True, not sound
         )
         Provenance(name, f"{name}.gguf", licence, day, (file,)).write(folder)
