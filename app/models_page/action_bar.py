@@ -70,11 +70,17 @@ class ActionBar(QFrame):
         column.addWidget(self.sentence)
         column.addWidget(self.progress)
         column.addLayout(row)
+        self._show("", "", None, (), None, "", "")
 
     @property
     def told(self) -> str:
         """The line below the name."""
         return self._figures.text()
+
+    @property
+    def asked(self) -> str:
+        """The question that is open; "" for none."""
+        return self._question.text if self._question is not None else ""
 
     def show_deeds(
         self,

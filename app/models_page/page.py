@@ -57,6 +57,7 @@ class ModelsPage(QWidget):
         self.desk = desk
         self.tasks = Tasks(self)
         self.shelf = Shelf(services, self.tasks, self)
+        self.header = self._make_header()
         self.recommended = Recommended(services, self.tasks, look)
         self.library = LibrarySection(services, self.tasks, self.shelf, look)
         self.downloads = Transfers(services, self.tasks, desk, look)
@@ -73,7 +74,6 @@ class ModelsPage(QWidget):
         self.model = ModelPane(desk, self.shelf, look)
         self.download = DownloadPane(services, self.tasks, desk, self.shelf, look)
         self.importing = Import(services, self.tasks, look)
-        self.header = self._make_header()
         self._lists = QStackedWidget()
         self._details = QStackedWidget()
         self._details.setObjectName("details")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QPushButton
@@ -51,7 +52,10 @@ class Search(Section):
         self.above.insertLayout(0, row)
         self.above.insertWidget(1, self.filters)
         self.above.addSpacing(4)
-        self.setTabOrder(self.field, self.button)
+        chips = self.filters
+        order = (self.field, self.button, chips.fits, chips.sees, chips.size, chips.licence, self.list)
+        for before, after in pairwise(order):
+            self.setTabOrder(before, after)
         self.show_empty(
             self.tr("Search the models that people share on the Hub.\nOnly those that can run here are listed.")
         )
