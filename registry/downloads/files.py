@@ -1,0 +1,88 @@
+"""Where the files of downloads lie: always in the library, never where a name or a link would lead out of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from engine.errors import DownloadError, StorageError
+from registry.paths import safe_path
+
+FOLDER = ".downloads"
+"""In the library's folder: what is not whole yet."""
+PART = ".part"
+"""The suffix of a file that is not whole yet."""
+NOTE = ".part.json"
+"""The suffix of the note beside it."""
+NEW = ".new"
+"""The suffix of what is written before it takes the place of another."""
+LONGEST = 240
+"""Bytes of a name, which leaves room for the suffixes."""
+
+
+def safe_steps(path: str) -> tuple[str, ...]:
+    """The steps of a path that a source names, each of which can be kept in the library. Raises DownloadError."""
+    steps = safe_path(path).parts
+    for step in steps:
+        if step.startswith(".") or step.endswith((PART, NOTE, NEW)) or len(step.encode()) > LONGEST:
+            raise DownloadError(
+                f"The source names a file or model {path[:80]!r}, and Millstream cannot keep it under this name: it is "
+                "too long, begins with a dot or ends like a download that is not whole. Choose another model."
+            )
+    return steps
+
+
+def inside(root: Path, *steps: str) -> Path:
+    """`root` with `steps`, where no link on the way leads out of `root`. Raises StorageError."""
+    path = root.joinpath(*steps)
+    with storage(path):
+        try:
+            if path.resolve().is_relative_to(root.resolve()):
+                return path
+        except RuntimeError:  # links in a circle
+            pass
+    raise StorageError(f"{path} is a link that leads out of the library ({root}): remove the link, and try again.")
+
+
+def make_folder(root: Path, *steps: str) -> Path:
+    """The same, made where it is not there. Raises StorageError."""
+    path = inside(root, *steps)
+    with storage(path):
+        path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def open_part(path: Path) -> BinaryIO:
+    """A file for reading and writing, unbuffered, made where it is not there; never through a link. Raises OSError."""
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    return os.fdopen(os.open(path, flags, 0o644), "r+b", buffering=0)
+
+
+@contextmanager
+def storage(path: Path) -> Iterator[None]:
+    """Within it, what the disk refuses is raised as StorageError, with a sentence on the place of `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(_sentence(error, path)) from error
+
+
+def _sentence(error: OSError, path: Path) -> str:
+    place = path.parent
+    if error.errno == errno.ENOSPC:
+        return f"The disk that holds {place} is full. Free some space, then resume the download."
+    if error.errno == getattr(errno, "EDQUOT", None):
+        return f"Your quota on the disk that holds {place} is used up. Free some space, then resume the download."
+    if error.errno == errno.EROFS:
+        return f"The disk that holds {place} can only be read. Make it writable, then resume the download."
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"{path} may not be written: another program has it open, or it is not yours. Then resume the download."
+    if error.errno == errno.ELOOP:
+        return f"{path} is a link. Remove it, then resume the download."
+    if error.errno == errno.ENOENT:
+        return f"{place} is gone. Connect its disk again, then resume the download."
+    return f"The disk refused to read or write {path} ({error.strerror or error}). Then resume the download."
