@@ -35,7 +35,7 @@ from engine.memory.machine import (
     speeds_of,
     total_memory,
 )
-from engine.memory.needs import Needs
+from engine.memory.needs import Anatomy, Needs
 from engine.memory.planner import KINDS, Costs, Item, Placement, Tiers, place, placement_of, read_per_token
 from engine.memory.raw_file import PAGE
 from engine.types import Budgets, ModelInfo, Placed, Plan, Tier
@@ -151,9 +151,14 @@ def this_machine(
 
 
 def make_plan(
-    index: TensorIndex, info: ModelInfo, budgets: Budgets, eyes: Eyes | None, machine: Machine
+    index: TensorIndex,
+    info: ModelInfo,
+    budgets: Budgets,
+    eyes: Eyes | None,
+    machine: Machine,
+    anatomy: Anatomy | None = None,
 ) -> tuple[Plan, Placement]:
-    """The plan, and what loading goes by.
+    """The plan, and what loading goes by. `anatomy` is that of the same file and eyes, where it is worked out already.
 
     Of a context that nobody asked for, which is the model's own up to 8192 positions, the cache takes at most half of
     the memory; it is halved for that, down to 1024. One that was asked for is never cut. Chunks are halved until their
@@ -170,7 +175,7 @@ def make_plan(
     budgets = replace(budgets, chunk=min(budgets.chunk, positions(budgets, info)))
     ram = max(machine.free - machine.pending, 0)
     ram = max(ram - machine.reserve, 0) if budgets.ram is None else min(budgets.ram, ram)
-    needs = Needs(index, budgets, eyes, machine.threads)
+    needs = Needs(anatomy or Anatomy(index, eyes), budgets, machine.threads)
     context = _context(needs, info, budgets, machine, ram)
     whole = next((chunk for chunk in needs.chunks if needs.resident(context, chunk) <= ram), 0)
     if whole >= min(SMALLEST_CHUNK, budgets.chunk) or needs.streamed(context, 1) > ram:

@@ -7,7 +7,6 @@ a gigabyte and a few seconds.
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import ModelFileError, UnsupportedModelError
-from engine.formats.cursor import Cursor, opened
+from engine.formats.cursor import Cursor, opened, size_of
 
 MAGIC: Final = b"GGUF"
 
@@ -88,15 +87,16 @@ class Header:
         return -(-position // self.alignment) * self.alignment
 
 
-def read_header(path: Path) -> Header:
-    """Parse the header of one file, in memory bounded by the header's own length.
+def read_header(path: Path, size: int | None = None) -> Header:
+    """Parse the header of one file, in memory bounded by the header's own length. `size` is told of a file of which
+    perhaps only the beginning is here.
 
-    Raises ModelFileError for a file that is damaged, cut short or unreadable, UnsupportedModelError for a version
-    other than 2 and 3 and for arrays of arrays.
+    Raises ModelFileError for a file that is damaged, cut short or unreadable, its kind `MoreNeeded` for a beginning
+    without the whole header, UnsupportedModelError for a version other than 2 and 3 and for arrays of arrays.
     """
     with opened(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        return _parse(Cursor(file, name=path.name, size=size, limit=MAX_HEADER), path)
+        partly = size is not None
+        return _parse(Cursor(file, name=path.name, size=size_of(file, size), limit=MAX_HEADER, partly=partly), path)
 
 
 def magic_at(path: Path, positions: Iterable[int]) -> bool:

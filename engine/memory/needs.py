@@ -3,51 +3,84 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 from engine.decode.cache import cache_bytes
 from engine.formats.index import TensorIndex
 from engine.memory.blocks import most_room
 from engine.memory.outline import whole_outline
+from engine.memory.paper import Taken
 from engine.memory.planner import GRANULE, items_of
-from engine.memory.step import activation_bytes, pass_lengths, step_of
+from engine.memory.step import activations, pass_lengths, step_of
 from engine.types import Budgets
 from engine.vision.eyes import Eyes
 from engine.vision.needs import tower_needs
 
 
-class Needs:
-    """What a model takes, part by part."""
+class Anatomy:
+    """What a model is made of, worked out once from its file, for whatever is granted afterwards."""
 
-    def __init__(self, index: TensorIndex, budgets: Budgets, eyes: Eyes | None, threads: int) -> None:
-        self.index, self.budgets, self.threads = index, budgets, threads
+    def __init__(self, index: TensorIndex, eyes: Eyes | None) -> None:
+        self.index, self.eyes = index, eyes
         self.outlined = whole_outline(index, 1)
         self.model = self.outlined.model
         self.step = step_of(self.model)
         self.items = items_of(index, self.outlined, self.step)
         self.weights = sum(item.nbytes for item in self.items)
         self.held_always = sum(item.nbytes for item in self.items if not item.can_be_lent)
-        self.eyes = eyes
-        self.activations = lru_cache(self._activations)
-        self._told = lru_cache(self._activations_by_chunk)
+        self.block_of = lru_cache(self._block_of)
+        self.taken = lru_cache(self._taken)
+        self.tower = lru_cache(self._tower)
+
+    def _taken(self, lengths: tuple[int, ...], threads: int, records: bool) -> dict[int, Taken]:
+        return activations(self.model, lengths, threads=threads, records=records)
+
+    def _tower(self, max_patches: int | None, threads: int, chunk: int) -> int:
+        """The tower at work on its largest picture, and the pass over all that picture's rows at once, where these are
+        more than a chunk's."""
+        if self.eyes is None:
+            return 0
+        tower, rows = tower_needs(self.eyes.index, max_patches, threads)
+        passed = self.taken((rows,), threads, False)[rows].nbytes(rows) if rows > chunk else 0
+        return self.eyes.nbytes + tower + passed
+
+    def _block_of(self, rows: int | None) -> int:
+        """Bytes that so many rows, by default as few as come together, lie in at most, of all matrices of a walk."""
+        granules = {name: item.granule for item in self.items for name in item.tensors}
+        largest = 0
+        for use in self.step.uses:
+            blocks = [use.weights[:2], use.weights[2:]] if use.way == "experts" else [use.weights]
+            for weights in blocks:
+                count = [
+                    min(rows or granules[weight.tensor] or GRANULE, weight.rows * weight.matrices) for weight in weights
+                ]
+                room = sum(most_room(n * weight.row_bytes) for n, weight in zip(count, weights, strict=True))
+                largest = max(largest, room)
+        return largest
+
+
+class Needs:
+    """What a model takes, part by part, within budgets and with so many threads."""
+
+    def __init__(self, anatomy: Anatomy, budgets: Budgets, threads: int) -> None:
+        self.index, self.eyes, self.model = anatomy.index, anatomy.eyes, anatomy.model
+        self.step, self.items = anatomy.step, anatomy.items
+        self.weights, self.held_always = anatomy.weights, anatomy.held_always
+        self.block_of = anatomy.block_of
+        self._anatomy, self._budgets, self._threads = anatomy, budgets, threads
 
     @property
     def chunks(self) -> list[int]:
         """Rows of a chunk, from what is asked for down to 1 by powers of two."""
-        return list(_halves(self.budgets.chunk))
+        return list(_halves(self._budgets.chunk))
 
-    @cached_property
+    @property
     def vision(self) -> int:
-        """The tower at work on its largest picture, and the pass over all that picture's rows at once."""
-        if self.eyes is None:
-            return 0
-        tower, rows = tower_needs(self.eyes.index, self.budgets.max_patches, self.threads)
-        longer = rows > self.budgets.chunk
-        passed = activation_bytes(self.model, [rows], threads=self.threads, context=rows, records=False)[rows]
-        return self.eyes.nbytes + tower + (passed if longer else 0)
+        """The tower at work on its largest picture."""
+        return self._anatomy.tower(self._budgets.max_patches, self._threads, self._budgets.chunk)
 
     def kv(self, context: int) -> int:
-        return self.kv_as(context, self.budgets.kv)
+        return self.kv_as(context, self._budgets.kv)
 
     def kv_as(self, context: int, kind: str) -> int:
         return cache_bytes(self.model.caches, context, kind)
@@ -57,15 +90,13 @@ class Needs:
         each = {turn: table.cos.nbytes + table.sin.nbytes for turn, table in self.model.tables.items()}
         return context * (sum(each.values()) + sum(each[turn] for turn in self.model.turns))
 
-    def _activations_by_chunk(self, context: int, records: bool, most: int) -> dict[int, int]:
-        lengths = sorted(n for n in {*pass_lengths(self.budgets.chunk), *self.chunks} if n <= most)
-        return activation_bytes(self.model, lengths, threads=self.threads, context=context, records=records)
-
-    def _activations(self, context: int, chunk: int, resident: bool) -> int:
+    def activations(self, context: int, chunk: int, resident: bool) -> int:
         """Of passes of up to so many rows. Where tables are lent, the rows that are looked up are among them."""
         looked_up = (use.weights[0].row_bytes for use in self.step.uses if use.way == "rows")
         lent = 0 if resident else chunk * sum(looked_up)
-        return self._told(context, resident, 1 if chunk == 1 else self.budgets.chunk)[chunk] + lent
+        most = 1 if chunk == 1 else self._budgets.chunk
+        lengths = sorted(n for n in {*pass_lengths(self._budgets.chunk), *self.chunks} if n <= most)
+        return self._anatomy.taken(tuple(lengths), self._threads, resident)[chunk].nbytes(context) + lent
 
     def beside(self, context: int, chunk: int, resident: bool) -> int:
         """All but weights and what they stream through."""
@@ -81,24 +112,10 @@ class Needs:
     def least(self, context: int) -> int:
         return min(self.resident(context, 1), self.streamed(context, 1))
 
-    @cached_property
+    @property
     def least_block(self) -> int:
         """Bytes that the rows which are used together, of all matrices of a walk, lie in at most, wherever they lie."""
         return self.block_of(None)
-
-    def block_of(self, rows: int | None) -> int:
-        """The same for so many rows, by default as few as come together."""
-        granules = {name: item.granule for item in self.items for name in item.tensors}
-        largest = 0
-        for use in self.step.uses:
-            blocks = [use.weights[:2], use.weights[2:]] if use.way == "experts" else [use.weights]
-            for weights in blocks:
-                count = [
-                    min(rows or granules[weight.tensor] or GRANULE, weight.rows * weight.matrices) for weight in weights
-                ]
-                room = sum(most_room(n * weight.row_bytes) for n, weight in zip(count, weights, strict=True))
-                largest = max(largest, room)
-        return largest
 
 
 def _halves(chunk: int) -> Iterator[int]:
