@@ -115,6 +115,11 @@ def plan(
         return make_plan(index, info, budgets, eyes, machine)[0]
 
 
+def pending(info: ModelInfo) -> int:
+    """Bytes that the process will take beside the model, its tokenizer among them."""
+    return ALLOWANCE + info.vocabulary * TOKENIZER_ENTRY
+
+
 def this_machine(
     index: TensorIndex,
     info: ModelInfo,
@@ -123,14 +128,23 @@ def this_machine(
     *,
     remeasure: bool = False,
     loading: bool = False,
+    place: Path | None = None,
     cancel: Cancel | None = None,
 ) -> Machine:
     """The machine as it is now. While `loading`, the model's tokenizer is in memory already, and the kernels' speeds,
-    whose measurement takes memory itself, are not measured."""
+    whose measurement takes memory itself, are not measured. `place` is a folder on the drive that the model will be
+    read from, where its files are not whole here: that drive is not measured."""
     threads = budgets.threads or default_threads()
-    pending = ALLOWANCE + (0 if loading else info.vocabulary * TOKENIZER_ENTRY)
+    coming = ALLOWANCE if loading else pending(info)
 
     reading = min(threads, processors())  # more of them take turns
+
+    at = place or index.paths[0]
+
+    def drive() -> Drive | None:
+        if place is not None:
+            return kept_drive(place, measurements)
+        return drive_of(at, measurements, remeasure=remeasure, cancel=cancel)
 
     def speeds(encodings: Collection[str]) -> Speeds | None:
         if loading:
@@ -141,12 +155,12 @@ def this_machine(
         total=total_memory(),
         free=free_memory(),
         threads=threads,
-        overhead=real_memory() + pending,
-        pending=pending,
-        drive=lambda: drive_of(index.paths[0], measurements, remeasure=remeasure, cancel=cancel),
+        overhead=real_memory() + coming,
+        pending=coming,
+        drive=drive,
         speeds=speeds,
-        kept=lambda: kept_drive(index.paths[0], measurements),
-        measured=lambda: measured_at(index.paths[0], reading, measurements),
+        kept=lambda: kept_drive(at, measurements),
+        measured=lambda: measured_at(at, reading, measurements),
     )
 
 
