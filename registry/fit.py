@@ -154,7 +154,11 @@ class Fitter:
             return Fit(Label.MEMORY, plan, "", replace(budgets, context=plan.context), *told)
         better = self._recommended(budgets)
         whole = plan.weights + sum(placed.nbytes for placed in plan.placed if placed.tier == "disk")
-        why = f"Its weights take {human_bytes(whole)}, and all in all {human_bytes(plan.ram)} of memory can be used."
+        rest = plan.kv + plan.activations + plan.tables + plan.vision
+        why = (
+            f"Its weights take {human_bytes(whole)} and all else {human_bytes(rest)}, but it may have "
+            f"{human_bytes(plan.ram)} of memory."
+        )
         if better is not None:
             assert better.context is not None
             packed = " and the q8_0 cache" if better.kv != budgets.kv else ""
