@@ -187,18 +187,29 @@ def make_plan(
         )
     # No chunk is longer than what it is part of.
     budgets = replace(budgets, chunk=min(budgets.chunk, positions(budgets, info)))
-    ram = max(machine.free - machine.pending, 0)
-    ram = max(ram - machine.reserve, 0) if budgets.ram is None else min(budgets.ram, ram)
+    ram = room(budgets, machine)
     needs = Needs(anatomy or Anatomy(index, eyes), budgets, machine.threads)
     context = _context(needs, info, budgets, machine, ram)
     whole = next((chunk for chunk in needs.chunks if needs.resident(context, chunk) <= ram), 0)
-    if whole >= min(SMALLEST_CHUNK, budgets.chunk) or needs.streamed(context, 1) > ram:
+    if stays(needs, context, ram) or needs.streamed(context, 1) > ram:
         return _told(needs, budgets, machine, ram, _Choice(context, whole, resident=True))
     enough = [chunk for chunk in needs.chunks if needs.streamed(context, chunk) <= ram]
     modest = (
         chunk for chunk in enough if chunk <= SMALLEST_CHUNK or needs.activations(context, chunk, False) <= ram // SHARE
     )
     return _told(needs, budgets, machine, ram, _Choice(context, next(modest), resident=False))
+
+
+def room(budgets: Budgets, machine: Machine) -> int:
+    """Bytes that a model may take."""
+    free = max(machine.free - machine.pending, 0)
+    return max(free - machine.reserve, 0) if budgets.ram is None else min(budgets.ram, free)
+
+
+def stays(needs: Needs, context: int, ram: int) -> bool:
+    """Whether all of a model stays in so much memory, with chunks that are not too small."""
+    least = min(SMALLEST_CHUNK, needs.chunks[0])
+    return needs.resident(context, min(chunk for chunk in needs.chunks if chunk >= least)) <= ram
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from engine.info import model_info, positions
 from engine.memory.figures import Drive
 from engine.memory.machine import kept_drive, real_memory
 from engine.memory.needs import Anatomy, Needs
-from engine.planning import Machine, make_plan, pending, this_machine
+from engine.planning import Machine, make_plan, pending, room, stays, this_machine
 from engine.types import Budgets, ModelInfo, Plan
 from engine.units import human_bytes
 from engine.vision.eyes import Eyes, find_eyes
@@ -176,8 +176,12 @@ class Fitter:
         if not free:
             return False
         context = positions(budgets, self._info)
-        needs = Needs(self._anatomy, replace(budgets, chunk=min(budgets.chunk, context)), self._machine.threads)
+        needs = self._needs(budgets, context)
         return needs.resident(context, needs.chunks[0]) <= free
+
+    def _needs(self, budgets: Budgets, context: int) -> Needs:
+        """Of a plan for such a context: no chunk is longer than it."""
+        return Needs(self._anatomy, replace(budgets, chunk=min(budgets.chunk, context)), self._machine.threads)
 
     def _recommended(self, budgets: Budgets) -> Budgets | None:
         """What the model fits memory with, at the least that has to be given up: first the cache's precision, then half
@@ -193,12 +197,10 @@ class Fitter:
             contexts.append(contexts[-1] // 2)
         for context in contexts:
             for kv in dict.fromkeys((asked.kv, "q8_0")):
-                tried = replace(asked, context=context, kv=kv)
-                try:
-                    if not self._plan(tried).streams:
-                        return tried
-                except REFUSALS:
-                    continue
+                chosen = replace(asked, context=context, kv=kv)
+                with contextlib.suppress(*REFUSALS):  # not every model's cache can be packed
+                    if stays(self._needs(chosen, context), context, room(chosen, self._machine)):
+                        return chosen
         return None
 
 
