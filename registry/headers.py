@@ -2,7 +2,8 @@
 model before it is here.
 
 Of a GGUF or safetensors file the header comes, by ranges; what stands beside a checkpoint comes whole. All of it is
-kept in a folder, by where it is from, so that a second look costs nothing and needs no network.
+kept in a folder, by where it is from, so that a second look costs nothing and needs no network. Most of a GGUF file's
+header is its vocabulary, which the other quantisations of a repository repeat at the same place: it is fetched once.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ FIRST: Final = 1 << 20
 """Bytes that are asked for first. Where they are too few, twice as many are."""
 MOST: Final = gguf_header.MAX_HEADER + 8
 """Bytes of a header, or of a file beside it, at most."""
+HEAD: Final = 1 << 16
+"""Bytes that are asked for first where a file of the same revision is known: enough to come to its vocabulary."""
+ALIKE: Final = 4096
+"""Bytes on either side by which a vocabulary is known to be the same."""
 BREAKS: Final = 5
 """How often a connection may break while one file's beginning comes."""
 REPOSITORIES: Final = 64
@@ -38,6 +43,8 @@ REPOSITORIES: Final = 64
 HEADED: Final = (".gguf", ".safetensors")
 """How files end of which the header is enough."""
 
+FILES, NOTES = "files", "notes"
+LONG_UNTIL: Final = "long_until"
 LISTING: Final = "repository.json"
 NEW: Final = ".new-"
 DAY: Final = 86_400.0
@@ -94,7 +101,7 @@ class Headers:
     def _have(self, source: Source, file: RemoteFile, cancel: Cancel, told: Told | None) -> Path:
         folder = self._folder / _digest(file.source, file.repository, file.revision)
         steps = safe_path(file.path)
-        path, note = folder / "files" / steps, folder / "notes" / steps.with_name(f"{steps.name}.json")
+        path, note = folder / FILES / steps, folder / NOTES / steps.with_name(f"{steps.name}.json")
         with self._storage():
             if _is_kept(file, path, note):
                 os.utime(folder)
@@ -104,31 +111,42 @@ class Headers:
             # It gets its place when it is sound; errors name it as it is called.
             with tempfile.TemporaryDirectory(dir=self._folder, prefix=NEW) as made:
                 new = Path(made) / path.name
-                self._bring(source, file, new, cancel, told)
+                long_until = self._bring(source, file, new, _twin(folder) if _is_gguf(path) else None, cancel, told)
                 os.replace(new, path)
-            write_json(note, _note(file))
+            write_json(note, {**_note(file), LONG_UNTIL: long_until})
         return path
 
-    def _bring(self, source: Source, file: RemoteFile, path: Path, cancel: Cancel, told: Told | None) -> None:
-        wanted = min(self._first, file.nbytes) if _is_headed(file) else file.nbytes
+    def _bring(
+        self, source: Source, file: RemoteFile, path: Path, twin: Twin | None, cancel: Cancel, told: Told | None
+    ) -> int:
+        """Write a file's beginning: → where its vocabulary ends."""
+        first = self._first if twin is None else min(self._first, HEAD)
+        wanted = min(first, file.nbytes) if _is_headed(file) else file.nbytes
         if wanted > MOST:
             raise DownloadError(
                 f"{file.path} of {file.repository} has {file.nbytes} bytes, more than such a file has beside a model: "
                 "choose another model."
             )
-        with path.open("xb", buffering=0) as target:
+        step = wanted
+        with path.open("x+b") as target:
             come = _Coming(source, file, target, cancel, told)
             while True:
                 come.up_to(wanted)
+                target.flush()
                 if not _is_headed(file):
-                    return
+                    return 0
                 try:
-                    target.truncate(_header_bytes(path, file.nbytes))
-                    return
+                    nbytes, long_until = _header_bytes(path, file.nbytes)
+                    target.truncate(nbytes)
+                    return long_until
                 except MoreNeeded as more:
-                    if more.nbytes <= wanted:
+                    if more.nbytes <= come.have:
                         raise
-                    wanted = min(max(more.nbytes, min(2 * wanted, MOST)), file.nbytes)
+                    if twin is not None:
+                        step = HEAD if come.go_on_after(twin) else self._first
+                        twin = None
+                    least = max(more.nbytes, min(come.have + step, MOST))
+                    wanted, step = min(least, file.nbytes), 2 * step
 
     def _forget(self) -> None:
         """Remove what was not looked at for longest, where too much is kept."""
@@ -151,19 +169,38 @@ class Headers:
             ) from error
 
 
+@dataclass(frozen=True)
+class Twin:
+    """A header that is kept, with the byte at which its vocabulary ends."""
+
+    path: Path
+    long_until: int
+
+
+def _twin(folder: Path) -> Twin | None:
+    """Of the files that are kept of a revision, the one with the longest vocabulary."""
+    found = []
+    for note in (folder / NOTES).rglob("*.json"):
+        with contextlib.suppress(OSError, ValueError):
+            if long_until := read_json(note).count(LONG_UNTIL):
+                path = folder / FILES / note.relative_to(folder / NOTES).with_suffix("")
+                found.append(Twin(path, long_until))
+    return max(found, key=lambda twin: twin.long_until, default=None)
+
+
 class _Coming:
     """A file's first bytes, on their way into `target`. What broke off is gone on with."""
 
     def __init__(self, source: Source, file: RemoteFile, target: BinaryIO, cancel: Cancel, told: Told | None) -> None:
         self._source, self._file, self._target, self._cancel = source, file, target, cancel
         self._told = told
-        self._have = 0
+        self.have = 0
         self._breaks = 0
 
     def up_to(self, wanted: int) -> None:
         """Raises what the source raises, and DownloadError where it sends less than the file is said to have."""
-        while self._have < wanted:
-            before = self._have
+        while self.have < wanted:
+            before = self.have
             problem = DownloadError(
                 f"What comes of {self._file.path} of {self._file.repository} ends early, again and again. Try again "
                 "later."
@@ -172,23 +209,46 @@ class _Coming:
                 self._read(wanted)
             except DownloadError as error:
                 problem = error
-            if self._have < wanted:
+            if self.have < wanted:
                 self._breaks += 1
-                if self._have == before or self._breaks > BREAKS:
+                if self.have == before or self._breaks > BREAKS:
                     raise problem
 
+    def go_on_after(self, twin: Twin) -> bool:
+        """Take what lies between here and the end of the twin's vocabulary from there, where both ends are alike at the
+        same bytes: → whether they are. What a plan needs of it, its length, is then the same."""
+        before, after = self.have - ALIKE, twin.long_until - ALIKE
+        if before < 0 or after - self.have < HEAD:
+            return False
+        with contextlib.suppress(OSError, DownloadError):  # what is wrong shows again without a twin
+            known = twin.path.read_bytes()
+            self._target.seek(before)
+            if self._target.read() != known[before : self.have]:
+                return False
+            last = min(len(known) + HEAD, self._file.nbytes) - 1
+            with self._source.open(self._file, after, self._cancel, last) as stream:
+                if stream.first != after:
+                    return False
+                data = b"".join(stream.chunks)
+            if data[:ALIKE] == known[after : twin.long_until]:
+                self._target.write(known[self.have : after])
+                self._target.write(data)
+                self.have = after + len(data)
+                return True
+        return False
+
     def _read(self, wanted: int) -> None:
-        with self._source.open(self._file, self._have, self._cancel, wanted - 1) as stream:
-            skip = self._have - stream.first
+        with self._source.open(self._file, self.have, self._cancel, wanted - 1) as stream:
+            skip = self.have - stream.first
             for chunk in stream.chunks:
                 self._cancel.check()
-                part = chunk[skip:][: wanted - self._have]
+                part = chunk[skip:][: wanted - self.have]
                 skip = max(skip - len(chunk), 0)
                 self._target.write(part)
-                self._have += len(part)
+                self.have += len(part)
                 if self._told is not None:
-                    self._told(self._file.name, self._have)
-                if self._have == wanted:
+                    self._told(self._file.name, self.have)
+                if self.have == wanted:
                     return
 
 
@@ -196,13 +256,19 @@ def _is_headed(file: RemoteFile) -> bool:
     return file.path.lower().endswith(HEADED)
 
 
-def _header_bytes(path: Path, size: int) -> int:
-    """Bytes of a file's header, all of which are there. Raises MoreNeeded where they are not, or as the readers do."""
-    if path.name.lower().endswith(".gguf"):
-        return gguf_header.read_header(path, size).nbytes
+def _is_gguf(path: Path) -> bool:
+    return path.name.lower().endswith(".gguf")
+
+
+def _header_bytes(path: Path, size: int) -> tuple[int, int]:
+    """Bytes of a file's header, all of which are there, and where its vocabulary ends. Raises MoreNeeded where some are
+    missing, or as the readers do."""
+    if _is_gguf(path):
+        header = gguf_header.read_header(path, size)
+        return header.nbytes, header.long_until
     safetensors.read_header(path, size)
     with path.open("rb") as file:
-        return 8 + int.from_bytes(file.read(8), "little")
+        return 8 + int.from_bytes(file.read(8), "little"), 0
 
 
 def _is_kept(file: RemoteFile, path: Path, note: Path) -> bool:

@@ -8,7 +8,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+from gguf import GGUFWriter
 
 from engine.cancel import Cancel, Cancelled
 from engine.errors import DownloadError, MillstreamError, ModelFileError, StorageError, UnsupportedModelError
@@ -84,6 +86,65 @@ def test_no_more_than_twice_the_header_is_fetched_and_a_second_look_costs_nothin
 def test_a_large_header_comes_in_few_requests(hub: HubServer, offer: Offer, folder: Path) -> None:
     fetch(Headers(folder), offer)
     assert len(hub.fetched(WHERE)) == 1
+
+
+def vocabulary(path: Path, words: list[str], kind: int, *, more: bool = False) -> bytes:
+    """A file with nothing but a header and one small tensor: → its header."""
+    writer = GGUFWriter(path, "llama")
+    writer.add_uint32("general.file_type", kind)
+    writer.add_token_list(words)
+    writer.add_token_types([1] * len(words))
+    if more:
+        writer.add_string("quantize.imatrix.file", "imatrix.dat" * 50)
+    for at in range(50 + kind):
+        writer.add_tensor(f"blk.{at}.weight", np.zeros(64, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path.read_bytes()[: read_header(path).nbytes]
+
+
+def test_a_vocabulary_is_fetched_once_for_all_quantisations(hub: HubServer, tmp_path: Path, folder: Path) -> None:
+    words = [f"a word that is long {at:08}" for at in range(60_000)]
+    other = [*words[:-20_000], *(f"another word, much longer {at:06}" for at in range(20_000))]
+    late = [*words[:-1], "the last word, longer than it was"]
+    made = {
+        "one-Q2_K.gguf": vocabulary(tmp_path / "1", words, 1),
+        "one-Q4_K_M.gguf": vocabulary(tmp_path / "2", words, 2, more=True),
+        "one-Q6_K.gguf": vocabulary(tmp_path / "3", words, 9),
+        "other-Q8_0.gguf": vocabulary(tmp_path / "4", other, 3),
+        "late-F16.gguf": vocabulary(tmp_path / "5", late, 4),
+        "little-F32.gguf": vocabulary(tmp_path / "6", words[:10], 4),
+    }
+    hub.add(ID, {name: (tmp_path / str(at)).read_bytes() for at, name in enumerate(made, 1)})
+    source = Hub.from_environment()
+    files = {file.path: file for file in source.repository(ID, Cancel()).files}
+    for name, header in made.items():
+        # Each by a program of its own.
+        (path,) = Headers(folder).fetch(source, [files[name]], Cancel()).paths
+        assert path.read_bytes() == header, name
+    assert fetched(hub, "one-Q2_K.gguf") >= len(made["one-Q2_K.gguf"]) > 2_000_000
+    for name in ("one-Q4_K_M.gguf", "one-Q6_K.gguf"):
+        assert fetched(hub, name) < 200_000
+    assert fetched(hub, "other-Q8_0.gguf") >= len(made["other-Q8_0.gguf"])
+
+
+def test_a_vocabulary_that_cannot_be_taken_from_another_file_is_fetched(
+    hub: HubServer, tmp_path: Path, folder: Path
+) -> None:
+    words = [f"a word that is long {at:08}" for at in range(60_000)]
+    header = vocabulary(tmp_path / "1", words, 1)
+    hub.add(ID, dict.fromkeys(("one-Q2_K.gguf", "one-Q4_K_M.gguf", "one-Q6_K.gguf"), (tmp_path / "1").read_bytes()))
+    source, kept = Hub.from_environment(), Headers(folder)
+    one, two, three = (file for file in source.repository(ID, Cancel()).files)
+    (path,) = kept.fetch(source, [one], Cancel()).paths
+    hub.fault(f"{ID}/{two.path}", Slow(1e9))
+    hub.fault(f"{ID}/{two.path}", CutOff(5000))
+    assert kept.fetch(source, [two], Cancel()).paths[0].read_bytes() == header
+    for each in path.parent.iterdir():
+        each.write_bytes(b"?" * len(header))
+    assert kept.fetch(source, [three], Cancel()).paths[0].read_bytes() == header
 
 
 def test_another_revision_is_another_model(hub: HubServer, model: Path, offer: Offer, kept: Headers) -> None:
