@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from engine.cancel import Cancel
-from engine.errors import DownloadError, StorageError
+from engine.errors import DownloadError, ModelFileError, StorageError, UnsupportedModelError
 from engine.formats import gguf_header, safetensors
 from engine.formats.cursor import MoreNeeded
 from registry.paths import safe_path
@@ -111,7 +111,14 @@ class Headers:
             # It gets its place when it is sound; errors name it as it is called.
             with tempfile.TemporaryDirectory(dir=self._folder, prefix=NEW) as made:
                 new = Path(made) / path.name
-                long_until = self._bring(source, file, new, _twin(folder) if _is_gguf(path) else None, cancel, told)
+                twin = _twin(folder) if _is_gguf(path) else None
+                try:
+                    long_until = self._bring(source, file, new, twin, cancel, told)
+                except (ModelFileError, UnsupportedModelError):
+                    if twin is None:
+                        raise
+                    new.unlink()
+                    long_until = self._bring(source, file, new, None, cancel, told)
                 os.replace(new, path)
             write_json(note, {**_note(file), LONG_UNTIL: long_until})
         return path
@@ -230,7 +237,8 @@ class _Coming:
                 if stream.first != after:
                     return False
                 data = b"".join(stream.chunks)
-            if data[:ALIKE] == known[after : twin.long_until]:
+            # Kinds of words repeat: that a name follows shows that the vocabulary ends here.
+            if data[:ALIKE] == known[after : twin.long_until] and _is_name(data[ALIKE:]):
                 self._target.write(known[self.have : after])
                 self._target.write(data)
                 self.have = after + len(data)
@@ -250,6 +258,13 @@ class _Coming:
                     self._told(self._file.name, self.have)
                 if self.have == wanted:
                     return
+
+
+def _is_name(data: bytes) -> bool:
+    """Whether a text of GGUF begins here that names something: a length of eight bytes, then letters."""
+    length = int.from_bytes(data[:8], "little")
+    letters = data[8 : 8 + min(length, 16)]
+    return 0 < length <= gguf_header.MAX_NAME and letters.isascii() and letters.decode("ascii").isprintable()
 
 
 def _is_headed(file: RemoteFile) -> bool:
