@@ -188,7 +188,7 @@ def make_plan(
     # No chunk is longer than what it is part of.
     budgets = replace(budgets, chunk=min(budgets.chunk, positions(budgets, info)))
     ram = room(budgets, machine)
-    needs = Needs(anatomy or Anatomy(index, eyes), budgets, machine.threads)
+    needs = Needs(index, budgets, eyes, machine.threads, anatomy=anatomy)
     context = _context(needs, info, budgets, machine, ram)
     whole = next((chunk for chunk in needs.chunks if needs.resident(context, chunk) <= ram), 0)
     if stays(needs, context, ram) or needs.streamed(context, 1) > ram:

@@ -98,7 +98,7 @@ def speed(tok_s: float) -> str:
 
 
 class Fitter:
-    """Answers for one model on one machine under whatever budgets, at once after the first time.
+    """Answers for one model on one machine under whatever budgets, at once after the first time. One thread at a time.
 
     The machine is as it was when it was given, and is measured at most once; `unloading` bytes of memory are given back
     before the model is loaded, those of one that is loaded now. `gpus` are the cards of a probe.
@@ -181,7 +181,8 @@ class Fitter:
 
     def _needs(self, budgets: Budgets, context: int) -> Needs:
         """Of a plan for such a context: no chunk is longer than it."""
-        return Needs(self._anatomy, replace(budgets, chunk=min(budgets.chunk, context)), self._machine.threads)
+        budgets = replace(budgets, chunk=min(budgets.chunk, context))
+        return Needs(self._index, budgets, self._eyes, self._machine.threads, anatomy=self._anatomy)
 
     def _recommended(self, budgets: Budgets) -> Budgets | None:
         """What the model fits memory with, at the least that has to be given up: first the cache's precision, then half
@@ -229,6 +230,11 @@ class Place(Protocol):
         """Ends what takes time."""
         ...
 
+    @property
+    def gpus(self) -> Sequence[Gpu]:
+        """Its cards, as a probe tells of them."""
+        ...
+
     def machine(self, index: TensorIndex, info: ModelInfo, budgets: Budgets) -> Machine:
         """As it is now, for one model."""
         ...
@@ -245,6 +251,7 @@ class Here:
     measurements: Path | None
     cancel: Cancel = field(default_factory=Cancel)
     measure: bool = True
+    gpus: Sequence[Gpu] = ()
 
     def machine(self, index: TensorIndex, info: ModelInfo, budgets: Budgets) -> Machine:
         """As it is now, for a model that is here or elsewhere."""
@@ -349,7 +356,7 @@ def fit_offer(
 def _fitter(index: TensorIndex, eyes: Eyes | None, budgets: Budgets, place: Place, unloading: int) -> Fitter:
     with naming(*(path.name for path in index.paths)):
         info = model_info(index)
-    return Fitter(index, eyes, place.machine(index, info, budgets), unloading=unloading)
+    return Fitter(index, eyes, place.machine(index, info, budgets), unloading=unloading, gpus=place.gpus)
 
 
 def _fitting(text: TensorIndex, towers: Sequence[Path]) -> Iterator[Eyes]:

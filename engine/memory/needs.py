@@ -60,27 +60,29 @@ class Anatomy:
 
 
 class Needs:
-    """What a model takes, part by part, within budgets and with so many threads."""
+    """What a model takes, part by part. `anatomy` is that of the same file and eyes, where it is worked out already."""
 
-    def __init__(self, anatomy: Anatomy, budgets: Budgets, threads: int) -> None:
-        self.index, self.eyes, self.model = anatomy.index, anatomy.eyes, anatomy.model
-        self.step, self.items = anatomy.step, anatomy.items
+    def __init__(
+        self, index: TensorIndex, budgets: Budgets, eyes: Eyes | None, threads: int, *, anatomy: Anatomy | None = None
+    ) -> None:
+        self.index, self.budgets, self.threads, self.eyes = index, budgets, threads, eyes
+        self._anatomy = anatomy = anatomy or Anatomy(index, eyes)
+        self.model, self.step, self.items = anatomy.model, anatomy.step, anatomy.items
         self.weights, self.held_always = anatomy.weights, anatomy.held_always
         self.block_of = anatomy.block_of
-        self._anatomy, self._budgets, self._threads = anatomy, budgets, threads
 
     @property
     def chunks(self) -> list[int]:
         """Rows of a chunk, from what is asked for down to 1 by powers of two."""
-        return list(_halves(self._budgets.chunk))
+        return list(_halves(self.budgets.chunk))
 
     @property
     def vision(self) -> int:
         """The tower at work on its largest picture."""
-        return self._anatomy.tower(self._budgets.max_patches, self._threads, self._budgets.chunk)
+        return self._anatomy.tower(self.budgets.max_patches, self.threads, self.budgets.chunk)
 
     def kv(self, context: int) -> int:
-        return self.kv_as(context, self._budgets.kv)
+        return self.kv_as(context, self.budgets.kv)
 
     def kv_as(self, context: int, kind: str) -> int:
         return cache_bytes(self.model.caches, context, kind)
@@ -94,9 +96,9 @@ class Needs:
         """Of passes of up to so many rows. Where tables are lent, the rows that are looked up are among them."""
         looked_up = (use.weights[0].row_bytes for use in self.step.uses if use.way == "rows")
         lent = 0 if resident else chunk * sum(looked_up)
-        most = 1 if chunk == 1 else self._budgets.chunk
-        lengths = sorted(n for n in {*pass_lengths(self._budgets.chunk), *self.chunks} if n <= most)
-        return self._anatomy.taken(tuple(lengths), self._threads, resident)[chunk].nbytes(context) + lent
+        most = 1 if chunk == 1 else self.budgets.chunk
+        lengths = sorted(n for n in {*pass_lengths(self.budgets.chunk), *self.chunks} if n <= most)
+        return self._anatomy.taken(tuple(lengths), self.threads, resident)[chunk].nbytes(context) + lent
 
     def beside(self, context: int, chunk: int, resident: bool) -> int:
         """All but weights and what they stream through."""

@@ -20,7 +20,7 @@ from engine.kernels.native import NativeOps
 from engine.memory import machine as machine_module
 from engine.memory.figures import Drive, Speed, Speeds
 from engine.memory.meter import Meter
-from engine.memory.needs import Anatomy, Needs
+from engine.memory.needs import Needs
 from engine.memory.outline import outline
 from engine.memory.planner import Placement, row_count
 from engine.memory.store import WeightStore
@@ -100,7 +100,7 @@ def test_at_every_size_the_parts_fit_and_more_memory_never_reads_more(name: str,
     family.write(tmp_path / "tiny.gguf", family.make(**TABLE.get(name, Swept()).changes), "Q8_0")
     budgets = Budgets(context=50, chunk=8)
     index = open_index(tmp_path / "tiny.gguf")
-    needs = Needs(Anatomy(index, None), budgets, 2)
+    needs = Needs(index, budgets, None, 2)
     least, all_ = needs.least(50), needs.resident(50, 8)
     with pytest.raises(BudgetError, match=re.escape(f"needs at least {at_least(least)}")):
         planned(tmp_path / "tiny.gguf", replace(budgets, ram=least - 1))
@@ -120,7 +120,7 @@ def test_at_every_size_the_parts_fit_and_more_memory_never_reads_more(name: str,
 
 def test_a_context_that_nobody_asked_for_takes_half_of_the_memory_at_most(starter: Path) -> None:
     index = open_index(starter)
-    kv = Needs(Anatomy(index, None), Budgets(), 2).kv
+    kv = Needs(index, Budgets(), None, 2).kv
     for ram, context in ((2 * kv(8192), 8192), (2 * kv(8192) - 1, 4096), (2 * kv(2048), 2048), (40 * MB, 1024)):
         assert planned(starter, Budgets(ram=ram))[0].context == context
     made, _ = planned(starter, Budgets(ram=90 * MB, context=2048))
@@ -171,7 +171,7 @@ def test_the_arena_holds_twice_as_many_blocks_as_threads_and_shrinks(starter: Pa
     assert (wide.io_threads, wide.block_bytes, wide.arena) == (4, 1 << 16, 9 << 16)
     assert planned(starter, Budgets(context=256, ram=80 * MB, io_threads=7))[0].arena == 15 << 16
     index = open_index(starter)
-    needs = Needs(Anatomy(index, None), Budgets(context=256), 2)
+    needs = Needs(index, Budgets(context=256), None, 2)
     tight, _ = planned(starter, Budgets(context=256, ram=needs.least(256)))
     assert tight.arena == 2 * needs.least_block and tight.block_bytes == needs.least_block
     few, placement = planned(starter, Budgets(context=256, ram=80 * MB, block_rows=16))
@@ -182,7 +182,7 @@ def test_of_a_mixture_what_is_left_keeps_experts(tmp_path: Path) -> None:
     family = FAMILIES["qwen3moe"]
     family.write(tmp_path / "tiny.gguf", family.make(moe_intermediate_size=256, num_experts=32), "Q8_0")
     budgets = Budgets(context=16, chunk=4, threads=2)
-    needs = Needs(Anatomy(open_index(tmp_path / "tiny.gguf"), None), budgets, 2)
+    needs = Needs(open_index(tmp_path / "tiny.gguf"), budgets, None, 2)
     made, placement = planned(tmp_path / "tiny.gguf", replace(budgets, ram=needs.resident(16, 4) * 2 // 3))
     assert made.experts > 0 and set(placement.experts) == {0, 1} and placement.slab == made.experts
     assert {placed.what for placed in made.placed if placed.tier == "disk"} == {"experts"}

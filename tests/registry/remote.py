@@ -15,6 +15,7 @@ from engine.memory.figures import Drive, Speed, Speeds
 from engine.planning import Machine
 from engine.types import Budgets, ModelInfo
 from registry.items import Offer, offers
+from registry.probe.tree import Gpu
 from registry.sources.hub import Hub
 from tests.hub_server import HubServer
 
@@ -55,6 +56,7 @@ class There:
 
     def __init__(self, free: int = PLENTY) -> None:
         self.cancel = Cancel()
+        self.gpus: tuple[Gpu, ...] = ()
         self._machine = machine(free)
 
     def machine(self, index: TensorIndex, info: ModelInfo, budgets: Budgets) -> Machine:

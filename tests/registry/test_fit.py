@@ -19,7 +19,7 @@ from engine.formats.gguf_header import read_header
 from engine.info import model_info
 from engine.kernels.native import NativeOps
 from engine.memory.meter import Meter
-from engine.memory.needs import Anatomy, Needs
+from engine.memory.needs import Needs
 from engine.memory.store import WeightStore
 from engine.models import build
 from engine.planning import make_plan
@@ -182,7 +182,7 @@ def test_labels_can_be_told_apart_without_colour_and_without_shape() -> None:
 
 def test_what_makes_it_fit_is_recommended(starter: Path) -> None:
     index = open_index(starter)
-    needs = Needs(Anatomy(index, None), Budgets(), 2)
+    needs = Needs(index, Budgets(), None, 2)
     room = needs.resident(4096, 16) - MB
     found = fit(index, None, Budgets(ram=room), machine())
     assert found.label is Label.DISK
@@ -219,7 +219,7 @@ def card(free: int, *, usable: bool = True) -> Gpu:
 
 def test_only_a_card_that_is_usable_is_fitted_to(starter: Path) -> None:
     index, budgets = open_index(starter), Budgets(context=512)
-    needs = Needs(Anatomy(index, None), replace(budgets), 2).resident(512, 512)
+    needs = Needs(index, budgets, None, 2).resident(512, 512)
     for cards, label in (
         ([card(needs)], Label.GPU),
         ([card(needs - 1)], Label.MEMORY),
