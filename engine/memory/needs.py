@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from engine.decode.cache import cache_bytes
 from engine.formats.index import TensorIndex
@@ -28,9 +28,15 @@ class Anatomy:
         self.items = items_of(index, self.outlined, self.step)
         self.weights = sum(item.nbytes for item in self.items)
         self.held_always = sum(item.nbytes for item in self.items if not item.can_be_lent)
+        self.looked_up = sum(use.weights[0].row_bytes for use in self.step.uses if use.way == "rows")
+        """Bytes of the rows that a token looks up in tables."""
         self.block_of = lru_cache(self._block_of)
+        self.cache_bytes = lru_cache(self._cache_bytes)
         self.taken = lru_cache(self._taken)
         self.tower = lru_cache(self._tower)
+
+    def _cache_bytes(self, context: int, kind: str) -> int:
+        return cache_bytes(self.model.caches, context, kind)
 
     def _taken(self, lengths: tuple[int, ...], threads: int, records: bool) -> dict[int, Taken]:
         return activations(self.model, lengths, threads=threads, records=records)
@@ -85,7 +91,7 @@ class Needs:
         return self.kv_as(context, self.budgets.kv)
 
     def kv_as(self, context: int, kind: str) -> int:
-        return cache_bytes(self.model.caches, context, kind)
+        return self._anatomy.cache_bytes(context, kind)
 
     def tables(self, context: int) -> int:
         """Those of the model, and of a conversation with pictures where these turn by places of their own."""
@@ -94,11 +100,13 @@ class Needs:
 
     def activations(self, context: int, chunk: int, resident: bool) -> int:
         """Of passes of up to so many rows. Where tables are lent, the rows that are looked up are among them."""
-        looked_up = (use.weights[0].row_bytes for use in self.step.uses if use.way == "rows")
-        lent = 0 if resident else chunk * sum(looked_up)
-        most = 1 if chunk == 1 else self.budgets.chunk
-        lengths = sorted(n for n in {*pass_lengths(self.budgets.chunk), *self.chunks} if n <= most)
-        return self._anatomy.taken(tuple(lengths), self.threads, resident)[chunk].nbytes(context) + lent
+        lent = 0 if resident else chunk * self._anatomy.looked_up
+        lengths = (1,) if chunk == 1 else self._lengths
+        return self._anatomy.taken(lengths, self.threads, resident)[chunk].nbytes(context) + lent
+
+    @cached_property
+    def _lengths(self) -> tuple[int, ...]:
+        return tuple(sorted({*pass_lengths(self.budgets.chunk), *self.chunks}))
 
     def beside(self, context: int, chunk: int, resident: bool) -> int:
         """All but weights and what they stream through."""
