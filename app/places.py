@@ -24,6 +24,12 @@ def measurements_file() -> Path:
     return (home / "cache" if home else user_cache_path("millstream", appauthor=False)) / "measurements.json"
 
 
+def headers_folder() -> Path:
+    """The beginnings of models that are elsewhere. It may be deleted: what is missing is fetched again."""
+    home = _home()
+    return (home / "cache" if home else user_cache_path("millstream", appauthor=False)) / "headers"
+
+
 def _home() -> Path | None:
     home = os.environ.get("MILLSTREAM_HOME")
     return Path(home).expanduser() if home else None
