@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal
 
 from PySide6.QtCore import QObject, Signal
@@ -77,9 +76,9 @@ class Chat(QObject):
         model_bar.new_chat.connect(self.new_chat)
 
     @property
-    def loaded_path(self) -> Path | None:
-        """The file or the folder of the model that answers."""
-        return Path(self._loaded.info.path) if self._loaded is not None else None
+    def loaded(self) -> Loaded | None:
+        """The model that answers."""
+        return self._loaded
 
     def take_focus(self) -> None:
         self._composer.draft.setFocus()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject
@@ -97,9 +98,13 @@ class ModelsView(QObject):
         if self._page is None:
             return
         self._page.set_busy(state in ("loading", "fetching"))
-        loaded = self._chat.loaded_path
-        if loaded != self._page.shelf.loaded:
-            self._page.shelf.set_loaded(loaded)
+        loaded = self._chat.loaded
+        if loaded is None:
+            self._page.set_loaded(None, 0)
+        else:
+            plan = loaded.plan
+            nbytes = plan.weights + plan.experts + plan.arena + plan.kv + plan.activations + plan.tables
+            self._page.set_loaded(Path(loaded.info.path), nbytes)
 
     def _show_downloads(self) -> None:
         running = self.desk.running

@@ -29,6 +29,12 @@ def last_used_file() -> Path:
     return settings_file().with_name("last-used.json")
 
 
+def headers_folder() -> Path:
+    """The beginnings of models that are elsewhere. It may be deleted: what is missing is fetched again."""
+    home = _home()
+    return (home / "cache" if home else user_cache_path("millstream", appauthor=False)) / "headers"
+
+
 def _home() -> Path | None:
     home = os.environ.get("MILLSTREAM_HOME")
     return Path(home).expanduser() if home else None

@@ -76,7 +76,7 @@ def model_info(index: TensorIndex) -> ModelInfo:
         name=_printable(str(metadata.get("general.name") or index.paths[0].stem)),
         architecture=architecture,
         parameters=sum(math.prod(tensor.shape) for tensor in index.tensors.values()),
-        file_bytes=sum(_size(path) for path in index.paths),
+        file_bytes=sum(index.sizes.get(path) or _size(path) for path in index.paths),
         context_length=number("context_length"),
         layers=number("block_count") - number("nextn_predict_layers"),
         hidden_size=number("embedding_length"),

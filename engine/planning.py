@@ -33,7 +33,7 @@ from engine.memory.machine import (
     speeds_of,
     total_memory,
 )
-from engine.memory.needs import Needs
+from engine.memory.needs import Anatomy, Needs
 from engine.memory.planner import KINDS, Costs, Item, Placement, Tiers, place, placement_of, read_per_token
 from engine.memory.raw_file import PAGE
 from engine.shortage import too_little
@@ -119,6 +119,11 @@ def plan(
         return make_plan(index, info, budgets, eyes, machine, cancel)[0]
 
 
+def pending(info: ModelInfo) -> int:
+    """Bytes that the process will take beside the model, its tokenizer among them."""
+    return ALLOWANCE + info.vocabulary * TOKENIZER_ENTRY
+
+
 def this_machine(
     index: TensorIndex,
     info: ModelInfo,
@@ -127,13 +132,22 @@ def this_machine(
     *,
     remeasure: bool = False,
     loading: bool = False,
+    place: Path | None = None,
     cancel: Cancel | None = None,
 ) -> Machine:
     """The machine as it is now. While `loading`, the model's tokenizer is in memory already, and the kernels' speeds,
-    whose measurement takes memory itself, are not measured."""
+    whose measurement takes memory itself, are not measured. `place` is a folder on the drive that the model will be
+    read from, where its files are not whole here: that drive is not measured."""
     threads = budgets.threads or default_threads()
-    pending = ALLOWANCE + (0 if loading else info.vocabulary * TOKENIZER_ENTRY)
+    coming = ALLOWANCE if loading else pending(info)
     reading = min(threads, processors())  # more of them take turns
+
+    at = place or index.paths[0]
+
+    def drive() -> Drive | None:
+        if place is not None:
+            return kept_drive(place, measurements)
+        return drive_of(at, measurements, remeasure=remeasure, most=budgets.ram or MOST, cancel=cancel)
 
     def speeds(encodings: Collection[str]) -> Speeds | None:
         if loading:
@@ -144,14 +158,12 @@ def this_machine(
         total=total_memory(),
         free=free_memory(),
         threads=threads,
-        overhead=real_memory() + pending,
-        pending=pending,
-        drive=lambda: drive_of(
-            index.paths[0], measurements, remeasure=remeasure, most=budgets.ram or MOST, cancel=cancel
-        ),
+        overhead=real_memory() + coming,
+        pending=coming,
+        drive=drive,
         speeds=speeds,
-        kept=lambda: patiently(lambda: kept_drive(index.paths[0], measurements), cancel),
-        measured=lambda: patiently(lambda: measured_at(index.paths[0], reading, measurements), cancel),
+        kept=lambda: patiently(lambda: kept_drive(at, measurements), cancel),
+        measured=lambda: patiently(lambda: measured_at(at, reading, measurements), cancel),
     )
 
 
@@ -162,8 +174,10 @@ def make_plan(
     eyes: Eyes | None,
     machine: Machine,
     cancel: Cancel | None = None,
+    *,
+    anatomy: Anatomy | None = None,
 ) -> tuple[Plan, Placement]:
-    """The plan, and what loading goes by.
+    """The plan, and what loading goes by. `anatomy` is that of the same file and eyes, where it is worked out already.
 
     Of a context that nobody asked for, which is the model's own up to 8192 positions, the cache takes at most half of
     the memory; it is halved for that, down to 1024. One that was asked for is never cut. Chunks are halved until their
@@ -179,18 +193,30 @@ def make_plan(
     # No chunk is longer than what it is part of.
     wanted = positions(budgets, info)
     budgets = replace(budgets, chunk=min(budgets.chunk, wanted))
-    ram = max(machine.free - machine.pending, 0)
-    ram = max(ram - machine.reserve, 0) if budgets.ram is None else min(budgets.ram, ram)
-    needs = Needs(index, budgets, eyes, machine.threads, cancel)
+    ram = room(budgets, machine)
+    anatomy = anatomy or Anatomy(index, eyes, cancel)
+    needs = Needs(index, budgets, eyes, machine.threads, anatomy=anatomy)
     context = _context(needs, info, budgets, machine, ram)
     whole = next((chunk for chunk in needs.chunks if needs.resident(context, chunk) <= ram), 0)
-    if whole >= min(SMALLEST_CHUNK, budgets.chunk) or needs.streamed(context, 1) > ram:
+    if stays(needs, context, ram) or needs.streamed(context, 1) > ram:
         return _told(needs, budgets, machine, ram, _Choice(wanted, context, whole, resident=True))
     enough = [chunk for chunk in needs.chunks if needs.streamed(context, chunk) <= ram]
     modest = (
         chunk for chunk in enough if chunk <= SMALLEST_CHUNK or needs.activations(context, chunk, False) <= ram // SHARE
     )
     return _told(needs, budgets, machine, ram, _Choice(wanted, context, next(modest), resident=False))
+
+
+def room(budgets: Budgets, machine: Machine) -> int:
+    """Bytes that a model may take."""
+    free = max(machine.free - machine.pending, 0)
+    return max(free - machine.reserve, 0) if budgets.ram is None else min(budgets.ram, free)
+
+
+def stays(needs: Needs, context: int, ram: int) -> bool:
+    """Whether all of a model stays in so much memory, with chunks that are not too small."""
+    least = min(SMALLEST_CHUNK, needs.chunks[0])
+    return needs.resident(context, min(chunk for chunk in needs.chunks if chunk >= least)) <= ram
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Protocol
 
-from app.commands import bench, chat, fingerprint, info, models, plan, probe, run
+from app.commands import bench, chat, fingerprint, fit, info, models, plan, probe, run
 
 
 class Command(Protocol):
@@ -29,4 +29,4 @@ class Command(Protocol):
         ...
 
 
-COMMANDS: tuple[Command, ...] = (chat, run, info, plan, probe, bench, fingerprint, models)
+COMMANDS: tuple[Command, ...] = (chat, run, info, plan, fit, probe, bench, fingerprint, models)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Signal
@@ -46,6 +47,9 @@ class DownloadPane(Pane):
         self.body.addWidget(self.trouble)
         self.body.addWidget(self.files)
         self.body.addStretch(1)
+        order = (self.trouble.token, self.trouble.keep_button, *self.actions.quiet, self.actions.main)
+        for before, after in pairwise(order):
+            self.setTabOrder(before, after)
         desk.changed.connect(lambda item: self._renew() if item.id == self._id else None)
         shelf.changed.connect(self._renew)
 

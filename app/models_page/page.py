@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal, get_args
 
 from PySide6.QtCore import QSize, Qt, Signal
@@ -136,6 +137,12 @@ class ModelsPage(QWidget):
             self.sections[self.part].take_focus()
         else:
             self.back.emit()
+
+    def set_loaded(self, path: Path | None, nbytes: int) -> None:
+        """Which model answers, and the memory that it gives back when another one is loaded."""
+        self.repository.unloading = nbytes
+        if path != self.shelf.loaded:
+            self.shelf.set_loaded(path)
 
     def set_busy(self, busy: bool) -> None:
         """While a model is being loaded, no other can be."""

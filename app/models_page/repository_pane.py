@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Signal
@@ -45,6 +46,8 @@ class RepositoryPane(Pane):
         self._asking = Cancel()
         self._known: dict[str, Repository] = {}
         self._busy = False
+        self.unloading = 0
+        """Bytes that the model which is loaded now gives back when another one is."""
         self.table = OfferTable(self)
         self.offers = OfferView(self.table, look)
         self.trouble = Trouble(services, tasks, look)
@@ -58,6 +61,9 @@ class RepositoryPane(Pane):
         self.body.addWidget(self.offers, 1)
         self.body.addStretch(0)
         self.trouble.again.connect(self._ask)
+        order = (self.trouble.token, self.trouble.keep_button, self.trouble.again_button, self.offers)
+        for before, after in pairwise((*order, *self.actions.quiet, self.actions.main)):
+            self.setTabOrder(before, after)
         self.offers.current.connect(lambda _: self._show_actions())
         self.offers.acted.connect(self.actions.main.click)
         desk.changed.connect(lambda _: self._renew())
@@ -139,7 +145,9 @@ class RepositoryPane(Pane):
         for choice in choices:
             if not choice.problem:
                 self._tasks.run(
-                    lambda cancel, offer=choice.offer: self._services.oracle.fit(self._services.source, offer, cancel),
+                    lambda cancel, offer=choice.offer: self._services.oracle.fit(
+                        self._services.source, offer, self.unloading, cancel
+                    ),
                     partial(self._fits, repository.id, choice.offer.name),
                     cancel=self._asking,
                 )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from app.models_page.fitness import Fitness
 from app.models_page.late_hub import LateHub
 from app.models_page.suggestion import Suggestion
-from app.places import last_used_file, measurements_file
+from app.places import headers_folder, last_used_file, measurements_file
 from engine.cancel import Cancel
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from registry.items import Offer
     from registry.library import Library, LibraryModel
     from registry.machine import MachineFacts
+    from registry.probe import Probe
     from registry.progress import Progress
     from registry.sources.source import Source
 
@@ -36,8 +37,9 @@ class Oracle(Protocol):
         """Models of the catalogue, the one to take first. Raises SettingsError where there is none for this machine."""
         ...
 
-    def fit(self, source: Source, offer: Offer, cancel: Cancel) -> Fitness:
-        """How an offer would run. Raises DownloadError where that cannot be known without the source."""
+    def fit(self, source: Source, offer: Offer, unloading: int, cancel: Cancel) -> Fitness:
+        """How an offer would run, once the model that is loaded now has given back so many bytes. Raises DownloadError
+        where that cannot be known without the source."""
         ...
 
     def room(self, cancel: Cancel) -> int:
@@ -84,38 +86,48 @@ def bringing(library: Callable[[], Library]) -> Bring:
 
 
 class ThisMachine:
-    """An `Oracle` from the catalogue and a probe, which is made once, with the first question, unless it is `known`."""
+    """An `Oracle` from the catalogue, a probe, which is made once, with the first question, and the engine's plan."""
 
-    def __init__(self, library: Callable[[], Library], known: MachineFacts | None = None) -> None:
+    def __init__(self, library: Callable[[], Library]) -> None:
         self._library = library
         self._lock = threading.Lock()
-        self._known = known
         self._entries: tuple[Entry, ...] = ()
+        self._probe: Probe | None = None
 
     def suggestions(self, cancel: Cancel) -> tuple[Suggestion, ...]:
         from app.models_page.suggesting import suggest
 
-        return suggest(self._catalogue(), self._facts(cancel))
+        return suggest(self.catalogue(), self.facts(cancel))
 
-    def fit(self, source: Source, offer: Offer, cancel: Cancel) -> Fitness:
-        from app.models_page.suggesting import roughly
+    def fit(self, source: Source, offer: Offer, unloading: int, cancel: Cancel) -> Fitness:
+        """From the beginnings of its files, which are fetched where they are not kept."""
+        from app.models_page.suggesting import told
+        from engine.types import Budgets
+        from registry.fit import Here, fit_offer
+        from registry.headers import Headers
 
-        return roughly(offer, self._catalogue(), self._facts(cancel))
+        here = Here(self._library().root, measurements_file(), cancel, gpus=self._probed(cancel).gpus)
+        return told(fit_offer(source, offer, Headers(headers_folder()), Budgets(), here, unloading=unloading))
 
     def room(self, cancel: Cancel) -> int:
-        return self._facts(cancel).room
+        return self.facts(cancel).room
 
-    def _catalogue(self) -> tuple[Entry, ...]:
+    def catalogue(self) -> tuple[Entry, ...]:
         from registry.catalogue import catalogue
 
         self._entries = self._entries or catalogue()
         return self._entries
 
-    def _facts(self, cancel: Cancel) -> MachineFacts:
+    def facts(self, cancel: Cancel) -> MachineFacts:
+        """What a choice goes by."""
         from registry.machine import facts
+
+        return facts(self._probed(cancel))
+
+    def _probed(self, cancel: Cancel) -> Probe:
         from registry.probe import probe
 
         with self._lock:
-            if self._known is None:
-                self._known = facts(probe(self._library().root, measurements_file(), cancel))
-            return self._known
+            if self._probe is None:
+                self._probe = probe(self._library().root, measurements_file(), cancel)
+            return self._probe

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 
 from app.models_page.fitness import Fitness, Kind
 from app.models_page.suggestion import Place, Suggestion
-from engine.errors import SettingsError
 from registry.catalogue import Entry
 from registry.choice import FASTER, Choice, Where, fits, recommend
-from registry.items import Offer
+from registry.fit import Fit, Label
 from registry.machine import MachineFacts
 
 KINDS: dict[Where, Kind] = {"card": "gpu", "card and memory": "memory", "memory": "memory", "disk": "disk"}
-BESIDE = 512 << 20
-"""Bytes beside the weights, for a conversation of usual length; a rough figure."""
+LABELS: dict[Label, Kind] = {Label.GPU: "gpu", Label.MEMORY: "memory", Label.DISK: "disk", Label.CANNOT: "cannot"}
 TOO_LARGE = "It needs more memory than this computer can give to a model, even from disk."
 WHY: dict[Place, str] = {
     "best": "",
@@ -50,24 +47,9 @@ def suggest(entries: Sequence[Entry], machine: MachineFacts) -> tuple[Suggestion
     )
 
 
-def roughly(offer: Offer, entries: Sequence[Entry], machine: MachineFacts) -> Fitness:
-    """How an offer would run: as the catalogue has its shape, else as a model of so many bytes, all of which are passed
-    for each token."""
-    if (entry := next((entry for entry in entries if entry.repository == offer.files[0].repository), None)) is not None:
-        with suppress(SettingsError):
-            choice = fits(entry, offer.name, machine, sees=entry.sees)
-            return (
-                Fitness(KINDS[choice.where], tok_s=choice.tok_s) if choice is not None else Fitness("cannot", TOO_LARGE)
-            )
-    nbytes = offer.nbytes
-    need = nbytes + BESIDE
-    if machine.vram_usable >= need:
-        return Fitness("gpu", tok_s=machine.vram_bandwidth / nbytes if machine.vram_bandwidth else None)
-    if machine.room >= need:
-        return Fitness("memory", tok_s=machine.memory_bandwidth / max(nbytes, 1))
-    held = max(machine.room - BESIDE, 0)
-    seconds = held / machine.memory_bandwidth + (nbytes - held) / machine.disk_bandwidth
-    return Fitness("disk", "It is larger than the memory that a model may take here.", 1 / seconds)
+def told(fit: Fit) -> Fitness:
+    """What the engine's plan says."""
+    return Fitness(LABELS[fit.label], fit.why, fit.tok_s, fit.first_token_s)
 
 
 def _best(entry: Entry, machine: MachineFacts) -> Choice | None:

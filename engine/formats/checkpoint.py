@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -25,31 +26,32 @@ _ELSEWHERE: Final = re.compile(r"[/\\:\0]")
 """What a file's name has only where it leads out of its folder, or is none."""
 
 
-def read_folder(folder: Path) -> TensorIndex:
-    """The checkpoint that lies in a folder. Raises ModelFileError where it is incomplete or damaged,
-    UnsupportedModelError where the engine does not know something in it."""
-    return _read(folder, *_files(folder))
+def read_folder(folder: Path, sizes: Mapping[Path, int] | None = None) -> TensorIndex:
+    """The checkpoint that lies in a folder; `sizes` are as in `open_index`. Raises ModelFileError where it is
+    incomplete or damaged, UnsupportedModelError where the engine does not know something in it."""
+    return _read(folder, *_files(folder), sizes or {})
 
 
-def read_tower(folder: Path) -> TensorIndex:
+def read_tower(folder: Path, sizes: Mapping[Path, int] | None = None) -> TensorIndex:
     """The vision tower of the checkpoint that lies in a folder, seen as a GGUF file of it. Raises as `read_folder`."""
     paths, weight_map = _files(folder)
-    return huggingface.translate_tower(folder, _entries(folder, paths, weight_map), paths)
+    sizes = sizes or {}
+    return huggingface.translate_tower(folder, _entries(folder, paths, weight_map, sizes), paths, sizes)
 
 
-def read_file(path: Path) -> TensorIndex:
+def read_file(path: Path, sizes: Mapping[Path, int] | None = None) -> TensorIndex:
     """The checkpoint of which `path` is the index or a file of weights. Raises as `read_folder` does."""
     if path.name.endswith(INDEX_SUFFIX):
-        return _read(path.parent, *_shards(path))
+        return _read(path.parent, *_shards(path), sizes or {})
     index = path.with_name(INDEX)
     if os.path.isfile(index) and path.name in _weight_map(index).values():
-        return _read(path.parent, *_shards(index))
+        return _read(path.parent, *_shards(index), sizes or {})
     if shard := _SHARD.fullmatch(path.name):
         raise ModelFileError(
             f"{path.name} is one of {int(shard[1])} files of a model, but the list of them, {INDEX}, is not in "
             f"{path.parent} or does not name it. Download it again."
         )
-    return _read(path.parent, (path,), None)
+    return _read(path.parent, (path,), None, sizes or {})
 
 
 def _files(folder: Path) -> tuple[tuple[Path, ...], dict[str, str] | None]:
@@ -75,16 +77,21 @@ def _shards(index: Path) -> tuple[tuple[Path, ...], dict[str, str]]:
     return tuple(index.with_name(name) for name in names), weight_map
 
 
-def _read(folder: Path, paths: tuple[Path, ...], weight_map: dict[str, str] | None) -> TensorIndex:
+def _read(
+    folder: Path, paths: tuple[Path, ...], weight_map: dict[str, str] | None, sizes: Mapping[Path, int]
+) -> TensorIndex:
     config = huggingface.Configuration.read(folder)
-    return huggingface.translate(config, _entries(folder, paths, weight_map), paths)
+    translated = huggingface.translate(config, _entries(folder, paths, weight_map, sizes), paths)
+    return replace(translated, sizes=sizes)
 
 
-def _entries(folder: Path, paths: Sequence[Path], weight_map: dict[str, str] | None) -> dict[str, Entry]:
+def _entries(
+    folder: Path, paths: Sequence[Path], weight_map: dict[str, str] | None, sizes: Mapping[Path, int]
+) -> dict[str, Entry]:
     """The tensors of all files by name, each where the checkpoint's list says."""
     entries: dict[str, Entry] = {}
     for path in paths:
-        for name, entry in read_header(path).items():
+        for name, entry in read_header(path, sizes.get(path)).items():
             if name in entries:
                 raise ModelFileError(
                     f"Tensor {quoted(name)} is both in {entries[name].path.name} and in {path.name}: "

@@ -17,6 +17,19 @@ _CHUNK = 1 << 18
 """Bytes fetched at a time; more only where one value is longer."""
 
 
+class MoreNeeded(ModelFileError):
+    """Only the beginning of a file is here, and it ends too soon: its first `nbytes` bytes are needed at least."""
+
+    def __init__(self, name: str, nbytes: int) -> None:
+        super().__init__(f"Only the beginning of {name} is here: its first {nbytes} bytes are needed.")
+        self.nbytes = nbytes
+
+
+def size_of(file: BinaryIO, size: int | None) -> int:
+    """The file's own size, or the one that is told of a file of which only the beginning is here."""
+    return os.fstat(file.fileno()).st_size if size is None else size
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
     """The file, open for its beginning to be read: nothing is read ahead, which might be megabytes of weights in the
@@ -35,12 +48,14 @@ class Cursor:
     """A position in a file of `size` bytes, of which a header may have the first `limit`.
 
     `what` names the thing that is being read, for errors; `order` is the byte order, as `struct` writes it. Every
-    read raises ModelFileError where the bytes asked for lie beyond the end of the file or the limit.
+    read raises ModelFileError where the bytes asked for lie beyond the end of the file or the limit. With `partly`
+    perhaps only the beginning of the file is here, and its kind `MoreNeeded` is raised where that ends.
     """
 
-    def __init__(self, file: BinaryIO, *, name: str, size: int, limit: int) -> None:
+    def __init__(self, file: BinaryIO, *, name: str, size: int, limit: int, partly: bool = False) -> None:
         self.name = name
         self.size = size
+        self._partly = partly
         self.what = "its header"
         self.order = "<"
         self._file = file
@@ -125,6 +140,8 @@ class Cursor:
         self.require(nbytes)
         fetched = self._file.read(max(missing, _CHUNK))
         if len(fetched) < missing:
+            if self._partly:
+                raise MoreNeeded(self.name, self.position + nbytes)
             raise ModelFileError(f"{self.name} became shorter while it was read. Download it again.")
         self._start += self._at
         self._buffer = self._buffer[self._at :] + fetched

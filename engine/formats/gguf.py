@@ -33,15 +33,16 @@ class _Part:
         return self.header.path
 
 
-def read(path: Path) -> TensorIndex:
+def read(path: Path, sizes: Mapping[Path, int] | None = None) -> TensorIndex:
     """The model that `path` is, or is one part of. The metadata is that of the first part. Blocks that only draft
-    tokens for a model to check, which `block_count` counts last, are left out.
+    tokens for a model to check, which `block_count` counts last, are left out. `sizes` are as in `open_index`.
 
     Raises ModelFileError where a file is damaged, cut short, or missing from the split, UnsupportedModelError for a
     version, byte order or weight encoding that the engine does not read.
     """
-    part = _read_part(path)
-    parts = _all_parts(part) if part.count > 1 else [part]
+    sizes = sizes or {}
+    part = _read_part(path, sizes)
+    parts = _all_parts(part, sizes) if part.count > 1 else [part]
     tensors: dict[str, TensorInfo] = {}
     for part in parts:
         twice = next((name for name in part.tensors if name in tensors), None)
@@ -54,7 +55,7 @@ def read(path: Path) -> TensorIndex:
     if len(parts) > 1:
         _check_total(parts[0], len(tensors))
     metadata = parts[0].header.metadata
-    return TensorIndex(tuple(part.path for part in parts), metadata, _without_drafting(metadata, tensors))
+    return TensorIndex(tuple(part.path for part in parts), metadata, _without_drafting(metadata, tensors), sizes=sizes)
 
 
 def _without_drafting(metadata: Mapping[str, object], tensors: dict[str, TensorInfo]) -> dict[str, TensorInfo]:
@@ -67,8 +68,8 @@ def _without_drafting(metadata: Mapping[str, object], tensors: dict[str, TensorI
     return {name: tensors[name] for name, block in numbered if block is None or int(block[1]) < blocks - drafting}
 
 
-def _read_part(path: Path) -> _Part:
-    header = read_header(path)
+def _read_part(path: Path, sizes: Mapping[Path, int]) -> _Part:
+    header = read_header(path, sizes.get(path))
     tensors = _tensors(header)
     end = max((info.offset + info.nbytes for info in tensors.values()), default=header.data_start)
     if magic_at(path, [position for position in (end, header.aligned(end)) if position < header.size]):
@@ -120,7 +121,7 @@ def _tensors(header: Header) -> dict[str, TensorInfo]:
     return tensors
 
 
-def _all_parts(opened: _Part) -> list[_Part]:
+def _all_parts(opened: _Part, sizes: Mapping[Path, int]) -> list[_Part]:
     """All parts in order, found by name and checked against what each says of itself."""
     name = _PART_NAME.fullmatch(opened.path.name)
     if name is None or int(name[3]) != opened.count:
@@ -137,7 +138,7 @@ def _all_parts(opened: _Part) -> list[_Part]:
                 f"Part {number} of {opened.count} of the model is missing: there is no {path.name} in {path.parent}. "
                 "Put all parts into one folder, or download the missing one."
             )
-        part = opened if path == opened.path else _read_part(path)
+        part = opened if path == opened.path else _read_part(path, sizes)
         if (part.number, part.count) != (number, opened.count):
             raise ModelFileError(
                 f"{path.name} says of itself that it is part {part.number} of {part.count}: "

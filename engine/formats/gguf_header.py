@@ -7,7 +7,6 @@ a gigabyte and a few seconds.
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import ModelFileError, UnsupportedModelError
-from engine.formats.cursor import Cursor, opened
+from engine.formats.cursor import Cursor, opened, size_of
 
 MAGIC: Final = b"GGUF"
 
@@ -67,7 +66,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class Header:
-    """One file's header, which is `nbytes` of the file's `size` bytes long."""
+    """One file's header, which is `nbytes` of the file's `size` bytes long; its last long array ends at byte
+    `long_until`, 0 where there is none."""
 
     path: Path
     size: int
@@ -77,6 +77,7 @@ class Header:
     entries: tuple[Entry, ...]
     alignment: int
     nbytes: int
+    long_until: int = 0
 
     @property
     def data_start(self) -> int:
@@ -88,15 +89,16 @@ class Header:
         return -(-position // self.alignment) * self.alignment
 
 
-def read_header(path: Path) -> Header:
-    """Parse the header of one file, in memory bounded by the header's own length.
+def read_header(path: Path, size: int | None = None) -> Header:
+    """Parse the header of one file, in memory bounded by the header's own length. `size` is told of a file of which
+    perhaps only the beginning is here.
 
-    Raises ModelFileError for a file that is damaged, cut short or unreadable, UnsupportedModelError for a version
-    other than 2 and 3 and for arrays of arrays.
+    Raises ModelFileError for a file that is damaged, cut short or unreadable, its kind `MoreNeeded` for a beginning
+    without the whole header, UnsupportedModelError for a version other than 2 and 3 and for arrays of arrays.
     """
     with opened(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        return _parse(Cursor(file, name=path.name, size=size, limit=MAX_HEADER), path)
+        partly = size is not None
+        return _parse(Cursor(file, name=path.name, size=size_of(file, size), limit=MAX_HEADER, partly=partly), path)
 
 
 def magic_at(path: Path, positions: Iterable[int]) -> bool:
@@ -128,7 +130,8 @@ def _parse(cursor: Cursor, path: Path) -> Header:
     n_tensors, n_keys = cursor.number("Q"), cursor.number("Q")
     _check_count(cursor, "tensors", n_tensors, MAX_TENSORS, least_bytes=24)
     _check_count(cursor, "metadata keys", n_keys, MAX_KEYS, least_bytes=13)
-    metadata = _Metadata(cursor).read(n_keys)
+    keys = _Metadata(cursor)
+    metadata = keys.read(n_keys)
     entries = _entries(cursor, n_tensors)
     return Header(
         path=path,
@@ -139,6 +142,7 @@ def _parse(cursor: Cursor, path: Path) -> Header:
         entries=entries,
         alignment=_alignment(cursor, metadata),
         nbytes=cursor.position,
+        long_until=keys.long_until,
     )
 
 
@@ -155,6 +159,7 @@ class _Metadata:
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
         self._left = MAX_VALUES
+        self.long_until = 0
 
     def read(self, count: int) -> dict[str, object]:
         cursor = self._cursor
@@ -172,7 +177,10 @@ class _Metadata:
         if kind == _STRING:
             return self._cursor.text(MAX_HEADER)
         if kind == _ARRAY:
-            return self._array()
+            values = self._array()
+            if len(values) >= LONG:
+                self.long_until = self._cursor.position
+            return values
         value: object = self._numbers(kind, 1)[0].item()
         return value
 

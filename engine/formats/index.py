@@ -78,10 +78,12 @@ class TensorIndex:
 
     Metadata values are `int`, `float`, `bool`, `str`, or lists of one of these; a vocabulary's are other sequences,
     `Texts` and arrays, which take less memory. `vectors` are small tensors that no file holds, because they follow from
-    the metadata: values by name.
+    the metadata: values by name. `sizes` are those of files of which only the beginning is here, so that such a model
+    can be planned for, but not loaded.
     """
 
     paths: tuple[Path, ...]
     metadata: Mapping[str, object]
     tensors: Mapping[str, TensorInfo]
     vectors: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    sizes: Mapping[Path, int] = field(default_factory=dict)

@@ -7,14 +7,13 @@ JSON; then the data, which the tensors fill without gap or overlap.
 from __future__ import annotations
 
 import math
-import os
 import reprlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from engine.errors import ModelFileError, UnsupportedModelError
-from engine.formats.cursor import opened
+from engine.formats.cursor import MoreNeeded, opened, size_of
 from engine.formats.gguf_header import quoted
 from engine.formats.json_text import MAX_BYTES, parse_object
 from engine.formats.recognise import BEGINNING, check_file, like_safetensors, looks_like
@@ -46,15 +45,16 @@ class Entry:
     nbytes: int
 
 
-def read_header(path: Path) -> dict[str, Entry]:
-    """The tensors of one file by name, every span known to lie inside it and to be what shape and type ask for.
+def read_header(path: Path, size: int | None = None) -> dict[str, Entry]:
+    """The tensors of one file by name, every span known to lie inside it and to be what shape and type ask for. `size`
+    is told of a file of which perhaps only the beginning is here.
 
-    Raises ModelFileError for a file that is damaged, cut short or no safetensors, UnsupportedModelError for a number
-    type that is not known.
+    Raises ModelFileError for a file that is damaged, cut short or no safetensors, its kind `MoreNeeded` for a beginning
+    without the whole header, UnsupportedModelError for a number type that is not known.
     """
     check_file(path)
     with opened(path) as file:
-        size = os.fstat(file.fileno()).st_size
+        partly, size = size is not None, size_of(file, size)
         beginning = file.read(BEGINNING)
         if not like_safetensors(beginning):
             raise ModelFileError(f"{path.name} is not a safetensors file: it {looks_like(beginning)}.")
@@ -70,7 +70,10 @@ def read_header(path: Path) -> dict[str, Entry]:
                 "has. Download it again."
             )
         file.seek(8)
-        header = parse_object(file.read(length), f"The header of {path.name}")
+        data = file.read(length)
+        if partly and len(data) < length:
+            raise MoreNeeded(path.name, 8 + length)
+        header = parse_object(data, f"The header of {path.name}")
     header.pop("__metadata__", None)
     if len(header) > MAX_TENSORS:
         raise _damaged(path, f"it lists {len(header)} tensors, more than the {MAX_TENSORS} allowed")

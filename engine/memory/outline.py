@@ -47,7 +47,8 @@ def whole_outline(index: TensorIndex, context: int, cancel: Cancel | None = None
 
 
 class _Outline(WeightStore):
-    """Checks every tensor that a model asks for as `WeightStore` does, and reads none but short vectors."""
+    """Checks every tensor that a model asks for as `WeightStore` does, and reads none but short vectors. Where
+    these are not here, they are ones: no plan depends on them."""
 
     def __init__(self, index: TensorIndex, cancel: Cancel | None) -> None:
         super().__init__(index, PaperOps(1), Meter(), cancel=cancel)
@@ -79,6 +80,11 @@ class _Outline(WeightStore):
         if name in self._index.vectors:
             return PaperVector("", math.prod(shape) * 4)
         return PaperVector(name, self._info(name, shape).nbytes)
+
+    def host(self, name: str, *shape: int) -> npt.NDArray[np.float32]:
+        if name in self._index.vectors or self._info(name, shape).path not in self._index.sizes:
+            return super().host(name, *shape)
+        return np.ones(shape, np.float32)
 
     def experts(
         self,

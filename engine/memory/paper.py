@@ -51,6 +51,18 @@ class PaperRouting:
     router: Router
 
 
+@dataclass(frozen=True)
+class Taken:
+    """What passes took: rows, and what is worked out beside them."""
+
+    rows: int
+    scratch: Scratch
+
+    def nbytes(self, context: int) -> int:
+        """At the end of so many positions."""
+        return self.rows + self.scratch.nbytes_after(context)
+
+
 @dataclass
 class PaperOps:
     """Takes and gives back room as `NativeOps` on so many threads does, in the same order.
@@ -73,7 +85,11 @@ class PaperOps:
     @property
     def nbytes(self) -> int:
         """Bytes that activations take, and what is worked out beside them, at most."""
-        return self._scratch.nbytes + sum(room.nbytes for room in self._rooms)
+        return self.taken().nbytes(0)
+
+    def taken(self) -> Taken:
+        """The same as it is now."""
+        return Taken(sum(room.nbytes for room in self._rooms), self._scratch.frozen())
 
     def matrix(self, weight: Weight) -> PaperWeight:
         return PaperWeight(weight.name, weight.encoding, weight.rows, weight.columns, activations=weight.activations)

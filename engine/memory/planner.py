@@ -183,12 +183,12 @@ def place(items: Sequence[Item], costs: Costs, *, vram: int, ram: int) -> Tiers:
     `ram` must be enough for what cannot be lent and is not in VRAM.
     """
     on_card: dict[str, int] = {}
-    ordered = in_order(items, costs)
+    ordered = in_order(items, costs) if vram else []
     dense = [item for item in ordered if item.kind not in ("experts", "embedding")]
     for item in dense + [item for item in ordered if item.kind in ("experts", "embedding")]:
         if item.nbytes <= vram:
             on_card[item.name], vram = item.nbytes, vram - item.nbytes
-    rest = [item for item in ordered if item.name not in on_card]
+    rest = [item for item in items if item.name not in on_card]
     held, slab = fill(rest, costs, ram)
     return Tiers(on_card, held, slab)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from engine.formats.index import TensorIndex
 from engine.kernels.native.recording import LONGEST
 from engine.memory.outline import outline
-from engine.memory.paper import PaperOps
+from engine.memory.paper import PaperOps, Taken
 from engine.memory.uses import Use, VectorUse
 from engine.models.model import Model
 
@@ -26,7 +27,7 @@ class Step:
     def uses(self) -> tuple[Use, ...]:
         return self.body + self.head
 
-    @property
+    @cached_property
     def passed(self) -> Mapping[str, int]:
         """Bytes that are passed over, by tensor: of a table a row, of experts those chosen. One that is not there is
         not used at all."""
@@ -73,10 +74,16 @@ def activation_bytes(
 ) -> dict[int, int]:
     """Bytes of activations at most, after passes of so many rows and of all `lengths` before, at the end of `context`
     positions; after each one a row goes through the head. `records` is that of `PaperOps`; `model` is an outline."""
+    told = activations(model, lengths, threads=threads, records=records)
+    return {n: taken.nbytes(context) for n, taken in told.items()}
+
+
+def activations(model: Model, lengths: Iterable[int], *, threads: int, records: bool) -> dict[int, Taken]:
+    """The same for any context."""
     ops, told = PaperOps(threads, records), {}
-    caches = [ops.cache(spec, context, "f32") for spec in model.caches]
+    caches = [ops.cache(spec, 1, "f32") for spec in model.caches]
     forward = ops.recorded(lambda tokens, start: model.hidden(ops, tokens, start, caches))
     for n in lengths:
-        model.logits(ops, ops.last(forward([0] * n, max(context - n, 0)), 1))
-        told[n] = ops.nbytes
+        model.logits(ops, ops.last(forward([0] * n, 0), 1))
+        told[n] = ops.taken()
     return told

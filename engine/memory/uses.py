@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from engine import weights
@@ -37,11 +38,11 @@ class PaperWeight:
         """Of one matrix."""
         return self.rows * self.row_bytes
 
-    @property
+    @cached_property
     def shape(self) -> Shape:
         return Shape(self.encoding, self.rows, self.columns, self.matrices)
 
-    @property
+    @cached_property
     def input(self) -> str:
         """What it is multiplied with, as `NativeMatrix.input`; ternary rows are taken to have one scale each."""
         ternary = self.activations == "token" and isinstance(weights.get(self.encoding), Ternary)
@@ -64,7 +65,7 @@ class Use:
     weights: tuple[PaperWeight, ...]
     count: int = 1
 
-    @property
+    @cached_property
     def nbytes(self) -> tuple[int, ...]:
         """Bytes read of each."""
         if self.way == "rows":
@@ -72,7 +73,7 @@ class Use:
         each = (self.count if self.way == "experts" else weight.matrices for weight in self.weights)
         return tuple(weight.nbytes * count for weight, count in zip(self.weights, each, strict=True))
 
-    @property
+    @cached_property
     def multiply_adds(self) -> tuple[int, ...]:
         """Of one row of input, with each."""
         if self.way == "rows":

@@ -26,7 +26,7 @@ class Eyes:
 
     def __init__(self, path: Path, text: TensorIndex) -> None:
         """Raises UnsupportedModelError where the two do not belong together, and what `read_projector` raises."""
-        self.index = read_projector(path)
+        self.index = read_projector(path, text.sizes)
         self.name = projector_name(self.index)
         self.form: PictureForm = FORMS[self.name]
         self.nbytes = sum(info.nbytes for info in self.index.tensors.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from itertools import takewhile
@@ -70,13 +70,14 @@ def likeliest(model: str, names: Iterable[str]) -> list[str]:
     return sorted(names, key=rank)
 
 
-def read_projector(path: Path) -> TensorIndex:
-    """The index of a vision tower's file, or of a checkpoint's folder, without what belongs to sound.
+def read_projector(path: Path, sizes: Mapping[Path, int] | None = None) -> TensorIndex:
+    """The index of a vision tower's file, or of a checkpoint's folder, without what belongs to sound. `sizes` are as in
+    `open_index`.
 
     A convolution's weights are seen as a matrix with a row for each output. Raises ModelFileError for a file that is
     damaged or no vision tower, UnsupportedModelError for one with something in it that the engine does not know.
     """
-    index = checkpoint.read_tower(path) if is_folder(path) else open_index(path)
+    index = checkpoint.read_tower(path, sizes) if is_folder(path) else open_index(path, sizes)
     metadata, file = Metadata(index.metadata), index.paths[0].name
     with naming(file):
         if metadata.text("general.architecture", default="") != ARCHITECTURE:

@@ -21,7 +21,7 @@ ROOT = Path(app.__file__).parent.parent
 WAIT = 120
 
 
-COMMANDS = ("chat", "run", "info", "plan", "probe", "bench", "fingerprint", "models")
+COMMANDS = ("chat", "run", "info", "plan", "fit", "probe", "bench", "fingerprint", "models")
 
 
 Program = Callable[..., subprocess.CompletedProcess[str]]

@@ -184,9 +184,14 @@ def has_tower(folder: Path) -> bool:
     return _architecture(config) in TOWERS and "vision_config" in config
 
 
-def translate_tower(folder: Path, entries: Mapping[str, Entry], paths: tuple[Path, ...]) -> TensorIndex:
-    """Raises ModelFileError where files contradict each other, UnsupportedModelError for an architecture, a tensor or
-    a number type that is not known."""
+def translate_tower(
+    folder: Path, entries: Mapping[str, Entry], paths: tuple[Path, ...], sizes: Mapping[Path, int]
+) -> TensorIndex:
+    """`sizes` are as in `open_index`; vectors of a file of which only the beginning is here are ones.
+
+    Raises ModelFileError where files contradict each other, UnsupportedModelError for an architecture, a tensor or a
+    number type that is not known.
+    """
     config = Fields(read_object(folder / FILE, limit=MAX_BYTES), FILE)
     architecture, vision = _architecture(config), config.fields("vision_config")
     if architecture not in TOWERS or vision is None:
@@ -218,10 +223,10 @@ def translate_tower(folder: Path, entries: Mapping[str, Entry], paths: tuple[Pat
                 "damaged. Download it again."
             )
         if name == ADDED_ONE:
-            vectors[name] = _with_one_added(entry)
+            vectors[name] = _with_one_added(entry, here=entry.path not in sizes)
         elif name is not None:
             tensors[name] = TensorInfo(name, entry.shape or (1,), entry.dtype, entry.path, entry.offset, entry.nbytes)
-    return TensorIndex(paths, metadata, tensors, vectors)
+    return TensorIndex(paths, metadata, tensors, vectors, sizes)
 
 
 def _gguf_name(family: TowerFamily, entry: Entry, levels: list[int]) -> str | None:
@@ -242,12 +247,14 @@ def _gguf_name(family: TowerFamily, entry: Entry, levels: list[int]) -> str | No
     return name
 
 
-def _with_one_added(entry: Entry) -> tuple[float, ...]:
+def _with_one_added(entry: Entry, *, here: bool) -> tuple[float, ...]:
     if len(entry.shape) != 1 or entry.shape[0] > MAX_NORM:
         raise ModelFileError(
             f"Tensor {quoted(entry.name)} in {entry.path.name} has the shape {list(entry.shape)}, which is no norm's: "
             "the file is damaged. Download it again."
         )
+    if not here:
+        return (1.0,) * entry.shape[0]
     with opened(entry.path) as file:
         file.seek(entry.offset)
         data = np.frombuffer(file.read(entry.nbytes), np.uint8)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from engine import weights
@@ -29,6 +30,8 @@ CHUNK: Final = 64
 QUERIES: Final = 4
 ATTENTION_ROWS, HEADS, HELD, PARTS_BYTES = 16, 16, 128, 16 << 20
 """Of attention.c."""
+PARTS: Final = 3
+"""The slot of attention's parts."""
 
 NO_BYTES, RUN_BYTES, OCTET_BYTES = 0, 1, 2
 OCTETS: Final = frozenset(("Q4_0", "Q4_1", "IQ4_NL", "MXFP4"))
@@ -46,11 +49,11 @@ class Shape:
     columns: int
     matrices: int = 1
 
-    @property
+    @cached_property
     def packed(self) -> bool:
         return weights.is_packed(weights.get(self.encoding))
 
-    @property
+    @cached_property
     def bytes_kind(self) -> int:
         """`strip_bytes` of linear.c."""
         if not self.packed or self.encoding in WORDS:
@@ -64,16 +67,38 @@ class Scratch:
     def __init__(self, threads: int) -> None:
         self._threads = threads
         self._slots: dict[int, int] = {}
+        self._known: set[tuple[object, ...]] = set()
+        self._row_bytes: set[int] = set()
 
     @property
     def nbytes(self) -> int:
-        return sum(self._slots.values())
+        return self.nbytes_after(0)
+
+    def nbytes_after(self, positions: int) -> int:
+        """The same where single rows have come so late: theirs alone take more, the later they come."""
+        parts = max((_parts(row_bytes, positions) for row_bytes in self._row_bytes), default=0)
+        return sum(self._slots.values()) + max(parts - self._slots.get(PARTS, 0), 0)
+
+    def frozen(self) -> Scratch:
+        """As it is now."""
+        other = Scratch(self._threads)
+        other._slots, other._row_bytes = dict(self._slots), set(self._row_bytes)
+        return other
+
+    def _again(self, *asked: object) -> bool:
+        """Whether the same was asked for before, as one layer after the other does."""
+        if asked in self._known:
+            return True
+        self._known.add(asked)
+        return False
 
     def _take(self, slot: int, nbytes: int) -> None:
         self._slots[slot] = max(self._slots.get(slot, 0), nbytes)
 
     def linear(self, n: int, shapes: Sequence[Shape], *, gated: bool = False) -> None:
         """linear.c, `run`: up to three weights of the same columns against n rows."""
+        if self._again("linear", n, gated, *shapes):
+            return
         columns, width = shapes[0].columns, STRIP if n < TILE_FROM else TILE
         if any(shape.packed for shape in shapes):
             kinds = [shape.bytes_kind for shape in shapes] if n < TILE_FROM else []
@@ -99,6 +124,8 @@ class Scratch:
 
     def experts(self, n: int, k: int, gate: Shape, up: Shape, down: Shape) -> None:
         """experts.c, `ms_experts`, whichever experts were chosen."""
+        if self._again("experts", n, k, gate, up, down):
+            return
         pairs, count = n * k, gate.matrices
         self._take(0, min(pairs, count) * 32 + (count + 3 * pairs) * 4)
         self._take(3, pairs * gate.rows * 4)
@@ -110,6 +137,8 @@ class Scratch:
 
     def attention(self, n: int, start: int, n_heads: int, spec: CacheSpec) -> None:
         """attention.c, `ms_attention` of n rows at positions `start …`."""
+        if self._again("attention", n, start, n_heads, spec):
+            return
         group = n_heads // spec.n_kv_heads
         part = -(-(2 + spec.value_dim) // 16) * 16
         heads = -(-group // -(-group // HEADS))
@@ -118,8 +147,9 @@ class Scratch:
         floats = CHUNK * (spec.key_dim + values) + QUERIES * part + rows * heads * (spec.key_dim + part)
         self._take(2, self._threads * _rounded(floats * 4))
         if n == 1:
-            row_bytes, chunks = n_heads * part * 4, -(-(start + n) // CHUNK)
-            self._take(3, (max(1, min(PARTS_BYTES // row_bytes, chunks)) + 1) * row_bytes)
+            row_bytes = n_heads * part * 4
+            self._row_bytes.add(row_bytes)
+            self._take(PARTS, _parts(row_bytes, start + n))
 
     def delta_rule(self, spec: StateSpec) -> None:
         """recurrent.c, `ms_delta_rule`."""
@@ -154,6 +184,11 @@ def _group_inputs(n: int, k: int, count: int, columns: int, shapes: Sequence[Sha
     if by_token and not all(shape.packed for shape in shapes):
         total += large_rows(pairs) * columns * 4
     return total
+
+
+def _parts(row_bytes: int, positions: int) -> int:
+    """Of attention.c: what one row keeps of each run of so many positions that it is compared with."""
+    return (max(1, min(PARTS_BYTES // row_bytes, -(-positions // CHUNK))) + 1) * row_bytes
 
 
 def _activations(n: int, columns: int, kinds: Sequence[int]) -> int:

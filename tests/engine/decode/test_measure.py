@@ -33,7 +33,7 @@ def measured(
 def test_the_shares_are_counted_work_over_the_floors(
     make_forward: MakeForward, index: TensorIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "measure_floors", lambda ops: Floors(2e9, 3e10))
+    monkeypatch.setattr(module, "measure_floors", lambda ops, room: Floors(2e9, 3e10))
     told = measured(make_forward(), index, PROMPT, TOKENS, chunk=7, bytes_read=12)
     assert (told.read_bandwidth, told.multiply_add_rate, told.bytes_read) == (2e9, 3e10, 12)
     layers, kv_heads, head_dim, f16 = 2, 2, 16, 2

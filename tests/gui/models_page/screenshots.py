@@ -49,11 +49,11 @@ def render(folder: Path, parts: Sequence[str], scale: str) -> int:
     from app.bridge import Bridge
     from app.look import Appearance
     from app.models_page.late_hub import LateHub
-    from app.models_page.services import Services, ThisMachine, bringing
+    from app.models_page.services import Services, bringing
     from app.window import Window
     from registry.library import Library
     from registry.saved import write_json
-    from tests.gui.models_page.shelves import fill, machine, stock
+    from tests.gui.models_page.shelves import RoughMachine, fill, stock
     from tests.gui.silent_engine import load_silent
     from tests.gui.states import settle
     from tests.hub_server import HubServer
@@ -79,7 +79,7 @@ def render(folder: Path, parts: Sequence[str], scale: str) -> int:
                     used = Path(home) / "last-used.json"
                     write_json(used, {"models": [{"path": str(opened), "day": last}]})
                     source = LateHub()
-                    oracle = ThisMachine(lambda library=library: library, machine("laptop-16gb-intel"))
+                    oracle = RoughMachine(library, "laptop-16gb-intel")
                     bring = bringing(lambda library=library: library)
                     services = Services(
                         lambda library=library: library, source, oracle, source.renew, used, bring, margin=0

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 import hashlib
 import os
+from contextlib import suppress
 from pathlib import Path
 
+from app.models_page.fitness import Fitness
+from app.models_page.services import ThisMachine
+from app.models_page.suggesting import KINDS
+from engine.cancel import Cancel
 from engine.errors import SettingsError
 from registry.catalogue import Entry, catalogue
+from registry.choice import fits
+from registry.items import Offer
+from registry.library import Library
 from registry.machine import MachineFacts, facts
 from registry.probe import from_json
 from registry.rough import rough
+from registry.sources.source import Source
 from tests.hub_faults import Big
 from tests.hub_files import File
 from tests.hub_server import HubServer
@@ -28,6 +37,8 @@ SHARED = (
     ("unsloth/Qwen3-235B-A22B-Instruct-2507-GGUF", "apache-2.0", "qwen3moe", 61_000, 235e9, ()),
     ("microsoft/Phi-4-mini-instruct-GGUF", "mit", "phi3", 40_300, 3.8e9, ()),
 )
+BESIDE = 512 << 20
+"""Bytes beside the weights."""
 GATED = "meta-llama/Llama-3.3-70B-Instruct-GGUF"
 BITS = {
     "Q2_K": 3.2,
@@ -42,8 +53,28 @@ BITS = {
 }
 
 
-def machine(name: str) -> MachineFacts:
-    return facts(from_json((MACHINES / f"{name}.json").read_text(encoding="utf-8")))
+class RoughMachine(ThisMachine):
+    """One of the recorded machines. What it says of an offer goes by its size alone, and asks for no byte of it."""
+
+    def __init__(self, library: Library, name: str) -> None:
+        super().__init__(lambda: library)
+        self._facts = facts(from_json((MACHINES / f"{name}.json").read_text(encoding="utf-8")))
+
+    def facts(self, cancel: Cancel) -> MachineFacts:
+        return self._facts
+
+    def fit(self, source: Source, offer: Offer, unloading: int, cancel: Cancel) -> Fitness:
+        entries = {entry.repository: entry for entry in self.catalogue()}
+        if (entry := entries.get(offer.files[0].repository)) is not None:
+            with suppress(SettingsError):
+                choice = fits(entry, offer.name, self._facts, sees=entry.sees)
+                return Fitness(KINDS[choice.where], tok_s=choice.tok_s) if choice is not None else Fitness("cannot")
+        machine, need = self._facts, offer.nbytes + BESIDE
+        if machine.room >= need:
+            return Fitness("memory", tok_s=machine.memory_bandwidth / offer.nbytes)
+        held = max(machine.room - BESIDE, 0)
+        seconds = held / machine.memory_bandwidth + (offer.nbytes - held) / machine.disk_bandwidth
+        return Fitness("disk", "It is larger than the memory that a model may take here.", 1 / seconds)
 
 
 def fill(hub: HubServer) -> None:
