@@ -54,6 +54,7 @@ class ModelBar(QFrame):
         self.new_chat_button.clicked.connect(self.new_chat)
 
         self.library_button = QToolButton()
+        self.library_button.setObjectName("modelsButton")
         self.library_button.setIconSize(QSize(20, 20))
         self.library_button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self.library_button.setText(self.tr("Models"))

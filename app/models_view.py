@@ -13,6 +13,7 @@ from app.look import Appearance, Look
 from app.model_bar import ModelBar
 from app.models_page.desk import Desk
 from app.models_page.services import Services
+from app.start_panel import StartPanel
 
 if TYPE_CHECKING:
     from app.models_page.page import ModelsPage
@@ -25,6 +26,7 @@ class ModelsView(QObject):
         appearance: Appearance,
         places: QStackedWidget,
         model_bar: ModelBar,
+        start: StartPanel,
         chat: Chat,
     ) -> None:
         super().__init__(places)
@@ -40,6 +42,7 @@ class ModelsView(QObject):
         model_bar.library.connect(self.toggle)
         model_bar.downloads.connect(self.show_downloads)
         model_bar.new_chat.connect(self.hide)
+        start.models.connect(self.show)
         chat.state_changed.connect(self._on_state)
         places.currentChanged.connect(lambda _: model_bar.show_place(self.shown))
 

@@ -21,6 +21,8 @@ class StartPanel(QScrollArea):
     load = Signal()
     cancel = Signal()
     example = Signal(str)
+    models = Signal()
+    """The Models page is asked for."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,6 +47,8 @@ class StartPanel(QScrollArea):
         self.open_menu = OpenMenu(self)
         self.open_button = QPushButton(self.tr("Open a model from disk"))
         self.open_button.setMenu(self.open_menu)
+        self.models_button = QPushButton(self.tr("Choose a model that suits this computer"))
+        self.models_button.clicked.connect(self.models)
         self.cancel_button = QPushButton(self.tr("Cancel"))
         self.cancel_button.clicked.connect(self.cancel)
         self.examples = tuple(self._make_example(text) for text in self._example_texts())
@@ -60,7 +64,7 @@ class StartPanel(QScrollArea):
         lines.addSpacing(12)
         lines.addWidget(self.bar)
         lines.addWidget(self.figures)
-        for button in (self.load_button, self.open_button, self.cancel_button):
+        for button in (self.load_button, self.models_button, self.open_button, self.cancel_button):
             lines.addWidget(button, 0, Qt.AlignmentFlag.AlignHCenter)
         for button in self.examples:
             lines.addWidget(button)
@@ -130,7 +134,7 @@ class StartPanel(QScrollArea):
         self.bar.setVisible(progress is not None)
         self.figures.setVisible(progress is not None)
         self.cancel_button.setVisible(progress is not None)
-        for button in (self.load_button, self.open_button):
+        for button in (self.load_button, self.models_button, self.open_button):
             button.setVisible(bool(load))
         if load:
             self.load_button.setText(load)

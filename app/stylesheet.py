@@ -60,7 +60,8 @@ QToolButton[outlined="true"]:focus { border: 2px solid $accent; padding: 4px; }
 QToolButton[badge="true"] { background: $raised; border: 1px solid $muted; border-radius: 11px; padding: 0; }
 QToolButton[badge="true"]:hover { background: $code; }
 QToolButton[badge="true"]:focus { border: 2px solid $accent; }
-QToolButton[here="true"] { background: $code; }
+QToolButton#modelsButton { padding-right: 0; }
+QToolButton#modelsButton[here="true"] { background: $code; }
 QToolButton[quiet="true"] { color: $muted; font-size: ${small}px; padding: 4px 6px; }
 QToolButton[quiet="true"][tone="warn"] { color: $warn; }
 QToolButton::menu-indicator { image: none; width: 0; }
@@ -143,7 +144,7 @@ QLineEdit {
     selection-color: $on_accent;
 }
 QLineEdit:focus { border: 2px solid $accent; padding: 6px 7px; }
-QListView#rows { background: transparent; border: none; outline: none; padding: 8px; }
+QListView#rows { background: transparent; border: none; outline: none; padding: 8px 4px 8px 16px; }
 QTableView#offers { background: transparent; color: $text; border: none; outline: none; }
 QTableView#offers QHeaderView::section {
     color: $muted; border: none; border-bottom: 1px solid $border; padding: 6px 12px;

@@ -72,7 +72,9 @@ class Window(QMainWindow):
         self.setCentralWidget(self.splitter)
 
         self.chat = Chat(bridge, self.model_bar, self.start, self.conversation, self.composer, self.pages)
-        self.models = ModelsView(services or own_services(), appearance, self.places, self.model_bar, self.chat)
+        self.models = ModelsView(
+            services or own_services(), appearance, self.places, self.model_bar, self.start, self.chat
+        )
         appearance.changed.connect(self._apply_look)
         for keys, action in (
             (QKeySequence.StandardKey.New, self.chat.new_chat),

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import get_args
 
-from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtGui import QActionGroup
 from PySide6.QtWidgets import QMenu, QPushButton, QWidget
 
 from app.flow import Flow
-from app.icons import icon
-from app.look import Look, set_property
+from app.look import set_property
 from app.models_page.filters import Filter, Licence, Size
 
 
 class FilterBar(QWidget):
     changed = Signal()
 
-    def __init__(self, look: Look) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.fits = self._toggle(self.tr("Fits memory"), self.tr("Only what this computer can hold in memory"))
         self.sees = self._toggle(self.tr("Sees pictures"), self.tr("Only what can be shown pictures"))
@@ -31,7 +30,6 @@ class FilterBar(QWidget):
         row = Flow(self, 8)
         for part in (self.fits, self.sees, self.size, self.licence):
             row.addWidget(part)
-        self.apply_look(look)
 
     def filter(self, room: int) -> Filter:
         return Filter(
@@ -41,10 +39,6 @@ class FilterBar(QWidget):
             licence=get_args(Licence)[self.licence.number],
             room=room,
         )
-
-    def apply_look(self, look: Look) -> None:
-        for chip in (self.size, self.licence):
-            chip.setIcon(icon("fold", 12, look.theme.muted))
 
     def _toggle(self, text: str, tip: str) -> QPushButton:
         button = QPushButton(text)
@@ -66,10 +60,7 @@ class MenuChip(QPushButton):
         self._name = name
         self._texts = texts
         self.setProperty("chip", True)
-        self.setIconSize(QSize(12, 12))
-        self.setLayoutDirection(Qt.LayoutDirection.RightToLeft)  # the arrow stands after the text
         menu = QMenu(self)
-        menu.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
         group = QActionGroup(self)
         self.choices = [menu.addAction(text) for text in texts]
         for number, action in enumerate(self.choices):
@@ -86,6 +77,6 @@ class MenuChip(QPushButton):
 
     def _show(self) -> None:
         self.choices[self.number].setChecked(True)
-        self.setText(self._texts[self.number])
+        self.setText(f"{self._texts[self.number]} ▾")
         self.setAccessibleName(f"{self._name}: {self._texts[self.number]}")
         set_property(self, "filled", self.number > 0)

@@ -49,11 +49,17 @@ class Filter:
             return False
         if weights is None and self.size != "any":
             return False
-        if self.fits and self.room and weights is not None and weights * BYTES_A_WEIGHT > self.room:
+        if self.fits and fits_likely(repository, self.room) is False:
             return False
         if self.sees and not sees(repository):
             return False
         return self.licence == "any" or (self.licence == "open") == (repository.licence.lower() in OPEN)
+
+
+def fits_likely(repository: Repository, room: int) -> bool | None:
+    """Whether so much memory holds the usual quantisation; None where that cannot be told."""
+    weights = weights_of(repository)
+    return weights * BYTES_A_WEIGHT <= room if weights is not None and room else None
 
 
 def weights_of(repository: Repository) -> float | None:

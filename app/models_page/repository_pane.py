@@ -31,6 +31,9 @@ from engine.cancel import Cancel
 if TYPE_CHECKING:
     from registry.sources.source import Repository
 
+USUAL = ("Q4_K_M", "UD-Q4_K_XL", "MXFP4", "Q4_K_S", "Q4_0", "Q5_K_M", "Q8_0")
+"""Quantisations that most people take, the most usual one first."""
+
 
 class RepositoryPane(Pane):
     load = Signal(str)
@@ -139,7 +142,7 @@ class RepositoryPane(Pane):
         self.actions.setVisible(bool(choices))
         self.empty.setVisible(not choices)
         self.empty.setText(self.tr("There is no file here that Millstream can load: choose another model."))
-        chosen = next((number for number, choice in enumerate(choices) if choice.recommended), 0)
+        chosen = min(range(len(choices)), key=lambda number: _rank(choices[number]), default=0)
         if choices:
             self.offers.setCurrentIndex(self.table.index(chosen, 0))
         for choice in choices:
@@ -280,3 +283,9 @@ class RepositoryPane(Pane):
             return
         text = self.tr("Remove what came of {name}?").format(name=choice.offer.name)
         self.actions.ask(Question(text, self.tr("Remove"), self.tr("Keep it"), lambda: self._desk.remove(item.id)))
+
+
+def _rank(choice: Choice) -> tuple[bool, int]:
+    """What to point at first: the one that is recommended, else the usual one."""
+    name = choice.offer.name
+    return (not choice.recommended, USUAL.index(name) if name in USUAL else len(USUAL))

@@ -28,10 +28,13 @@ class RowList(QListView):
         self.setMouseTracking(True)
         self.setResizeMode(QListView.ResizeMode.Adjust)
         self.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOn)  # so that rows keep their width
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         self.verticalScrollBar().setSingleStep(24)
         self.clicked.connect(lambda index: self.opened.emit(index.data(ROW).key))
+        self.verticalScrollBar().rangeChanged.connect(lambda _, most: self.verticalScrollBar().setEnabled(most > 0))
+        self.verticalScrollBar().setEnabled(False)
         rows.modelReset.connect(self._restore)
 
     @property

@@ -11,7 +11,8 @@ from app.icons import icon
 from app.look import Look
 from app.models_page.figures import count
 from app.models_page.filter_bar import FilterBar
-from app.models_page.filters import sees
+from app.models_page.filters import fits_likely, sees
+from app.models_page.fitness import Fitness
 from app.models_page.rows import Row
 from app.models_page.section import Section
 from app.models_page.services import Services
@@ -43,7 +44,7 @@ class Search(Section):
         self.field.returnPressed.connect(self.search)
         self.button = QPushButton(self.tr("Search"))
         self.button.clicked.connect(self.search)
-        self.filters = FilterBar(look)
+        self.filters = FilterBar()
         self.filters.changed.connect(self._show)
         row = QHBoxLayout()
         row.setSpacing(8)
@@ -87,13 +88,11 @@ class Search(Section):
 
     def apply_look(self, look: Look) -> None:
         super().apply_look(look)
-        self.filters.apply_look(look)
         self._glass.setIcon(icon("search", 16, look.theme.muted))
 
     def _set_room(self, room: int) -> None:
         self._room = room
-        if self.filters.fits.isChecked():
-            self._show()
+        self._show()
 
     def _told(self, found: tuple[Repository, ...]) -> None:
         self.waiting.hide()
@@ -120,6 +119,13 @@ class Search(Section):
         else:
             self.show_empty("")
 
+    def _likely(self, repository: Repository) -> Fitness | None:
+        """As far as a name tells; the details look closer."""
+        fits = fits_likely(repository, self._room)
+        if fits is None:
+            return None
+        return Fitness("memory" if fits else "disk", self.tr("As four bits a weight, the usual quantisation, would."))
+
     def _row(self, repository: Repository) -> Row:
         marks = [("eye", self.tr("sees pictures"))] if sees(repository) else []
         if repository.gated:
@@ -132,5 +138,6 @@ class Search(Section):
             title=repository.id.rpartition("/")[2],
             detail=" · ".join(parts),
             aside=f"↓ {count(repository.downloads)}" if repository.downloads else "",
+            fitness=self._likely(repository),
             marks=tuple(marks),
         )

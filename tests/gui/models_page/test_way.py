@@ -25,9 +25,8 @@ def test_a_model_is_searched_downloaded_listed_loaded_and_chatted_with(
 ) -> None:
     walk.download(TINY, "Q8_0")
     walk.until(lambda: walk.main() == "Load")
-    (choice,) = page.repository.table.choices
-    assert choice.fitness.kind == "memory"
-    assert choice.fitness.first_token_s is not None
+    walk.until(lambda: page.repository.table.choices[0].fitness.kind == "memory")
+    assert page.repository.table.choices[0].fitness.first_token_s is not None
     assert [model.name for model in library.list()] == [NAME]
     page.show_part("library")
     walk.until(lambda: page.library.list.row is not None and page.library.list.row.key == NAME)
