@@ -122,8 +122,10 @@ class ModelsPage(QWidget):
         if row is not None:
             self._show_details(part, row.key)
         else:
+            hint = self.tr("Choose a model to see how it would run here.") if part == "search" else ""
+            self.nothing.show_head("", "", (), hint)
             self._details.setCurrentWidget(self.nothing)
-            if not self._narrow:
+            if not self._narrow and part != "search":
                 section.list.choose_first()
         self._arrange()
         if self.isVisible():

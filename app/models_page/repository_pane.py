@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -31,6 +32,8 @@ from engine.cancel import Cancel
 if TYPE_CHECKING:
     from registry.sources.source import Repository
 
+FRESH = 300.0
+"""Seconds for which what the Hub told of a repository is not asked for again."""
 USUAL = ("Q4_K_M", "UD-Q4_K_XL", "MXFP4", "Q4_K_S", "Q4_0", "Q5_K_M", "Q8_0")
 """Quantisations that most people take, the most usual one first."""
 
@@ -47,7 +50,8 @@ class RepositoryPane(Pane):
         self._repository: Repository | None = None
         self._id = ""
         self._asking = Cancel()
-        self._known: dict[str, Repository] = {}
+        self._known: dict[str, tuple[float, Repository]] = {}
+        """What was told lately, and when."""
         self._busy = False
         self.unloading = 0
         """Bytes that the model which is loaded now gives back when another one is."""
@@ -103,16 +107,20 @@ class RepositoryPane(Pane):
             self.actions.answer()
             self.trouble.clear()
             self.table.set_choices(())
-        elif self._repository is not None:
+        elif self._repository is not None and self._lately(id) is not None:
             return
         self._id, self._repository = id, None
         self._show_head(found)
-        if id in self._known:
+        if (known := self._lately(id)) is not None:
             self._asking.set()
             self._asking = Cancel()
-            self._told(self._known[id])
+            self._show_repository(known)
         else:
             self._ask()
+
+    def _lately(self, id: str) -> Repository | None:
+        told, repository = self._known.get(id, (0.0, None))
+        return repository if time.monotonic() - told < FRESH else None
 
     def _ask(self) -> None:
         id = self._id
@@ -127,9 +135,12 @@ class RepositoryPane(Pane):
         )
 
     def _told(self, repository: Repository) -> None:
+        self._known[repository.id] = (time.monotonic(), repository)
+        self._show_repository(repository)
+
+    def _show_repository(self, repository: Repository) -> None:
         from registry.items import offers
 
-        self._known[repository.id] = repository
         self._repository = repository
         self.waiting.hide()
         self._show_head(repository)
@@ -152,6 +163,7 @@ class RepositoryPane(Pane):
                         self._services.source, offer, self.unloading, cancel
                     ),
                     partial(self._fits, repository.id, choice.offer.name),
+                    partial(self._does_not_tell, repository.id, choice.offer.name),
                     cancel=self._asking,
                 )
         self._show_actions()
@@ -184,8 +196,10 @@ class RepositoryPane(Pane):
     def _fits(self, id: str, name: str, fitness: Fitness) -> None:
         if id == self._id:
             self.table.change(lambda choice: replace(choice, fitness=fitness) if choice.offer.name == name else choice)
-            self.offers.resizeColumnToContents(0)
             self._show_actions()
+
+    def _does_not_tell(self, id: str, name: str, sentence: str, _: BaseException) -> None:
+        self._fits(id, name, Fitness("unknown", sentence))
 
     def _joined(self, choice: Choice) -> Choice:
         """With what is here of it."""
