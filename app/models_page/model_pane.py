@@ -11,18 +11,27 @@ from app.models_page.action_bar import Deed, Question
 from app.models_page.desk import Desk
 from app.models_page.facts import Facts
 from app.models_page.figures import day, size
+from app.models_page.fit_line import FitLine
 from app.models_page.pane import Pane
+from app.models_page.services import Services
 from app.models_page.shelf import Kept, Shelf
+from app.models_page.tasks import Tasks
 from app.notice_line import NoticeLine
 from app.translated import translated
+from engine.cancel import Cancel
 
 
 class ModelPane(Pane):
     load = Signal(str)
     chat = Signal()
 
-    def __init__(self, desk: Desk, shelf: Shelf, look: Look) -> None:
+    def __init__(self, services: Services, tasks: Tasks, desk: Desk, shelf: Shelf, look: Look) -> None:
         super().__init__()
+        self._services, self._tasks = services, tasks
+        self._asking = Cancel()
+        self.unloading = 0
+        """Bytes that the model which is loaded now gives back when another one is."""
+        self.fit = FitLine(look)
         self.setAccessibleName(self.tr("Details of the model"))
         self._desk, self._shelf = desk, shelf
         self._name = ""
@@ -32,6 +41,7 @@ class ModelPane(Pane):
         self.notice = NoticeLine(look)
         self.list = Facts()
         self.body.addWidget(self.notice)
+        self.body.addWidget(self.fit)
         self.body.addWidget(self.list)
         self.body.addStretch(1)
         shelf.changed.connect(self._renew)
@@ -44,6 +54,13 @@ class ModelPane(Pane):
             self._outcome, self._progress = "", None
         self._name = name
         self._renew()
+        self._asking.set()
+        self.fit.show_fitness(None)
+        kept = self._shelf.find(name)
+        if kept is not None and kept.sound and not self._shelf.is_loaded(kept):
+            self._asking = self._tasks.run(
+                lambda cancel: self._services.oracle.fit_kept(kept.path, self.unloading, cancel), self.fit.show_fitness
+            )
 
     def set_busy(self, busy: bool) -> None:
         """While a model is being loaded, no other can be."""
@@ -52,6 +69,7 @@ class ModelPane(Pane):
 
     def apply_look(self, look: Look) -> None:
         self.notice.apply_look(look)
+        self.fit.apply_look(look)
 
     def _renew(self) -> None:
         kept = self._shelf.find(self._name)

@@ -72,7 +72,7 @@ class ModelsPage(QWidget):
         self.nothing = Pane()
         self.nothing.actions.hide()
         self.repository = RepositoryPane(services, self.tasks, desk, self.shelf, look)
-        self.model = ModelPane(desk, self.shelf, look)
+        self.model = ModelPane(services, self.tasks, desk, self.shelf, look)
         self.download = DownloadPane(services, self.tasks, desk, self.shelf, look)
         self.importing = Import(services, self.tasks, look)
         self._lists = QStackedWidget()
@@ -142,7 +142,7 @@ class ModelsPage(QWidget):
 
     def set_loaded(self, path: Path | None, nbytes: int) -> None:
         """Which model answers, and the memory that it gives back when another one is loaded."""
-        self.repository.unloading = nbytes
+        self.repository.unloading = self.model.unloading = nbytes
         if path != self.shelf.loaded:
             self.shelf.set_loaded(path)
 

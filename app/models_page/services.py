@@ -19,6 +19,7 @@ from engine.cancel import Cancel
 
 if TYPE_CHECKING:
     from registry.catalogue import Entry
+    from registry.fit import Here
     from registry.items import Offer
     from registry.library import Library, LibraryModel
     from registry.machine import MachineFacts
@@ -40,6 +41,10 @@ class Oracle(Protocol):
     def fit(self, source: Source, offer: Offer, unloading: int, cancel: Cancel) -> Fitness:
         """How an offer would run, once the model that is loaded now has given back so many bytes. Raises DownloadError
         where that cannot be known without the source."""
+        ...
+
+    def fit_kept(self, model: Path, unloading: int, cancel: Cancel) -> Fitness:
+        """The same of a model that is here: a file, or the folder of a checkpoint."""
         ...
 
     def room(self, cancel: Cancel) -> int:
@@ -91,6 +96,8 @@ class ThisMachine:
     def __init__(self, library: Callable[[], Library]) -> None:
         self._library = library
         self._lock = threading.Lock()
+        self._fitting = threading.Lock()
+        """Held by one at a time: what is measured must not be measured twice at once."""
         self._entries: tuple[Entry, ...] = ()
         self._probe: Probe | None = None
 
@@ -103,11 +110,20 @@ class ThisMachine:
         """From the beginnings of its files, which are fetched where they are not kept."""
         from app.models_page.suggesting import told
         from engine.types import Budgets
-        from registry.fit import Here, fit_offer
+        from registry.fit import fit_offer
         from registry.headers import Headers
 
-        here = Here(self._library().root, measurements_file(), cancel, gpus=self._probed(cancel).gpus)
-        return told(fit_offer(source, offer, Headers(headers_folder()), Budgets(), here, unloading=unloading))
+        headers = Headers(headers_folder())
+        with self._fitting:
+            return told(fit_offer(source, offer, headers, Budgets(), self._here(cancel), unloading=unloading))
+
+    def fit_kept(self, model: Path, unloading: int, cancel: Cancel) -> Fitness:
+        from app.models_page.suggesting import told
+        from engine.types import Budgets
+        from registry.fit import fit_file
+
+        with self._fitting:
+            return told(fit_file(model, Budgets(), self._here(cancel), unloading=unloading))
 
     def room(self, cancel: Cancel) -> int:
         return self.facts(cancel).room
@@ -123,6 +139,11 @@ class ThisMachine:
         from registry.machine import facts
 
         return facts(self._probed(cancel))
+
+    def _here(self, cancel: Cancel) -> Here:
+        from registry.fit import Here
+
+        return Here(self._library().root, measurements_file(), cancel, gpus=self._probed(cancel).gpus)
 
     def _probed(self, cancel: Cancel) -> Probe:
         from registry.probe import probe

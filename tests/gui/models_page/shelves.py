@@ -64,16 +64,22 @@ class RoughMachine(ThisMachine):
         return self._facts
 
     def fit(self, source: Source, offer: Offer, unloading: int, cancel: Cancel) -> Fitness:
+        return self._roughly(offer.files[0].repository, offer.name, offer.nbytes)
+
+    def fit_kept(self, model: Path, unloading: int, cancel: Cancel) -> Fitness:
+        return self._roughly("", "", model.stat().st_size)
+
+    def _roughly(self, repository: str, name: str, nbytes: int) -> Fitness:
         entries = {entry.repository: entry for entry in self.catalogue()}
-        if (entry := entries.get(offer.files[0].repository)) is not None:
+        if (entry := entries.get(repository)) is not None:
             with suppress(SettingsError):
-                choice = fits(entry, offer.name, self._facts, sees=entry.sees)
+                choice = fits(entry, name, self._facts, sees=entry.sees)
                 return Fitness(KINDS[choice.where], tok_s=choice.tok_s) if choice is not None else Fitness("cannot")
-        machine, need = self._facts, offer.nbytes + BESIDE
+        machine, need = self._facts, nbytes + BESIDE
         if machine.room >= need:
-            return Fitness("memory", tok_s=machine.memory_bandwidth / offer.nbytes)
+            return Fitness("memory", tok_s=machine.memory_bandwidth / nbytes)
         held = max(machine.room - BESIDE, 0)
-        seconds = held / machine.memory_bandwidth + (offer.nbytes - held) / machine.disk_bandwidth
+        seconds = held / machine.memory_bandwidth + (nbytes - held) / machine.disk_bandwidth
         return Fitness("disk", "It is larger than the memory that a model may take here.", 1 / seconds)
 
 

@@ -31,6 +31,8 @@ def test_a_model_is_searched_downloaded_listed_loaded_and_chatted_with(
     page.show_part("library")
     walk.until(lambda: page.library.list.row is not None and page.library.list.row.key == NAME)
     assert page.model.title.text() == "Tiny-Chat-Q8_0"
+    walk.until(lambda: page.model.fit.isVisible())
+    assert page.model.fit.words.text().startswith("Fits memory")
     page.model.actions.main.click()
     assert not window.models.shown, "the chat shows how the model loads"
     walk.until(lambda: window.chat.state == "ready")
