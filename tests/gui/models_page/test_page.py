@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from PySide6.QtCore import QPoint, Qt, QTimer
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
@@ -15,6 +17,7 @@ from PySide6.QtWidgets import (
     QScrollArea,
     QWidget,
 )
+from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
 from app.elided_label import ElidedLabel
@@ -167,7 +170,7 @@ def test_a_download_that_is_refused_asks_for_a_token_too(page: ModelsPage, walk:
     assert not trouble.isVisible()
 
 
-def test_a_dropped_model_is_used_where_it_is(page: ModelsPage, walk: Walk, library: Library, folder: object) -> None:
+def test_a_dropped_model_is_used_where_it_is(page: ModelsPage, walk: Walk, library: Library, folder: Path) -> None:
     path = write_tiny_chat(folder / "水車.gguf", seed=3)
     data = files(path)
     action = Qt.DropAction.MoveAction | Qt.DropAction.CopyAction
@@ -188,7 +191,7 @@ def test_a_dropped_model_is_used_where_it_is(page: ModelsPage, walk: Walk, libra
     assert path.exists()
 
 
-def test_what_is_no_model_is_refused_with_a_sentence(page: ModelsPage, walk: Walk, folder: object) -> None:
+def test_what_is_no_model_is_refused_with_a_sentence(page: ModelsPage, walk: Walk, folder: Path) -> None:
     path = folder / "broken.gguf"
     path.write_bytes(b"GGUF and then nothing")
     page.importing.ask([path])
@@ -199,7 +202,7 @@ def test_what_is_no_model_is_refused_with_a_sentence(page: ModelsPage, walk: Wal
     assert not page.importing.isVisible()
 
 
-def test_the_models_under_its_views_are_sound(page: ModelsPage, walk: Walk, qtmodeltester: object) -> None:
+def test_the_models_under_its_views_are_sound(page: ModelsPage, walk: Walk, qtmodeltester: ModelTester) -> None:
     qtmodeltester.check(page.recommended.rows)
     qtmodeltester.check(page.repository.table)
     qtmodeltester.check(page.search.rows)
@@ -305,3 +308,19 @@ def test_it_follows_light_and_dark(page: ModelsPage, qapp: QApplication, appeara
     for scheme, name in ((Qt.ColorScheme.Dark, "dark"), (Qt.ColorScheme.Light, "light")):
         hints.colorSchemeChanged.emit(scheme)
         assert page.grab().toImage().pixelColor(page.width() - 4, 80).name() == load_theme(name).surface
+
+
+def test_what_cannot_run_is_not_offered_as_the_way_to_go(page: ModelsPage, walk: Walk, hub: HubServer) -> None:
+    hub.add("labs/Broken-1B-GGUF", {"Broken-Q4_K_M.gguf": b"GGUF and then nothing"})
+    page.search.services.oracle.exact.add("labs/Broken-1B-GGUF")
+    walk.details("labs/Broken-1B-GGUF")
+    walk.until(lambda: page.repository.table.choices[0].fitness.kind == "cannot")
+    assert page.repository.table.index(0, 2).data().startswith("cannot run here: Broken-Q4_K_M.gguf")
+    assert not page.repository.actions.main.isVisible()
+    assert page.repository.actions.quiet[0].text() == "Download anyway"
+    assert "Broken-Q4_K_M.gguf" in page.repository.actions.sentence.text()
+
+
+def test_the_start_panel_leads_to_the_page(window: Window, qtbot: QtBot) -> None:
+    window.start.models_button.click()
+    assert window.models.shown
