@@ -7,13 +7,15 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from platformdirs import user_data_path
-
-from engine.errors import MillstreamError, ModelFileError
+from engine.errors import MillstreamError, ModelFileError, StorageError
 from engine.formats import open_index
 from engine.units import NAMED, elided
+from registry.links import SUFFIX as LINK
+from registry.links import read_link
 from registry.packaged import STARTER
+from registry.place import MARKER, Place
 from registry.provenance import FILE as PROVENANCE
 from registry.provenance import read_provenance
 
@@ -26,31 +28,70 @@ LEVELS = 3
 
 @dataclass(frozen=True)
 class LibraryModel:
-    """A usable model: a file, or the folder of a checkpoint. `name` is what `Library.resolve` takes.
+    """A model: a file, or the folder of a checkpoint. `name` is what `Library.resolve` takes.
 
-    It is the path in the library, of a downloaded model that of its folder: "<repository>/<model>".
+    It is the path in the library, of a downloaded model that of its folder: "<repository>/<model>". `linked`: it lies
+    elsewhere, and the library only knows where. `tower` is what such a one sees with, where that is not beside it.
+    `problem` says why it cannot be used now.
     """
 
     name: str
     path: Path
     nbytes: int
+    linked: bool = False
+    tower: Path | None = None
+    problem: str = ""
+
+
+State = Literal["present", "missing", "unwritable"]
 
 
 @dataclass(frozen=True)
 class Library:
-    """The models in the folder `root`, which need not exist yet. What is there is looked up anew at each call."""
+    """The models in the folder `root`, which need not exist yet. What is there is looked up anew at each call.
+
+    `chosen`: a person chose the folder, so that it has a marker, unless its drive is gone.
+    """
 
     root: Path
+    chosen: bool = False
 
     @classmethod
     def default(cls) -> Library:
-        """The person's own: `$MILLSTREAM_HOME/models`, else a folder where the system keeps such data."""
-        home = os.environ.get("MILLSTREAM_HOME")
-        base = Path(home).expanduser() if home else user_data_path("millstream", appauthor=False)
-        return cls(base / "models")
+        """The person's own: `$MILLSTREAM_HOME/models`, else the folder they chose, else where the system keeps data."""
+        place = Place.read()
+        return cls(place.models, place.chosen)
+
+    def state(self) -> tuple[State, str]:
+        """Whether the folder is there and can be written to, and a sentence on it where not."""
+        if self.chosen and not (self.root / MARKER).is_file():
+            return "missing", (
+                f"The models folder {self.root} is not there. Connect the drive that it is on, or choose another "
+                "folder."
+            )
+        there = next(path for path in (self.root, *self.root.parents) if path.exists() or path == path.parent)
+        if not os.access(there, os.W_OK):
+            return "unwritable", (
+                f"The models folder {self.root} can only be read: models in it can be used, but none can be added. "
+                "Make it writable, or choose another folder."
+            )
+        return "present", ""
+
+    def require(self) -> None:
+        """Raises `StorageError` where nothing can be added: before anything is, lest it land on another drive."""
+        state, sentence = self.state()
+        if state != "present":
+            raise StorageError(sentence)
 
     def list(self) -> tuple[LibraryModel, ...]:
         """What can be loaded, by name. A file that is still being fetched has another suffix or a hidden folder."""
+        return tuple(model for model in self._sorted() if not model.problem)
+
+    def absent(self) -> tuple[LibraryModel, ...]:
+        """What the library knows, but cannot find where it lies: each with its `problem`."""
+        return tuple(model for model in self._sorted() if model.problem)
+
+    def _sorted(self) -> tuple[LibraryModel, ...]:
         return tuple(sorted(self._models(self.root, LEVELS), key=lambda model: model.name.casefold()))
 
     def _models(self, folder: Path, levels: int) -> Iterator[LibraryModel]:
@@ -59,6 +100,8 @@ class Library:
                 continue
             if (path / PROVENANCE).is_file():
                 yield from self._downloaded(path)
+            elif path.name.endswith(LINK):
+                yield from self._linked(path)
             elif nbytes := _usable_bytes(path):
                 yield LibraryModel(self._name(path), path, nbytes)
             elif levels and path.is_dir():
@@ -73,6 +116,14 @@ class Library:
             _size(folder / file.name) == file.nbytes for file in kept.files
         ):
             yield LibraryModel(self._name(folder), opened, sum(file.nbytes for file in kept.files))
+
+    def _linked(self, path: Path) -> Iterator[LibraryModel]:
+        if (link := read_link(path)) is not None:
+            problem = link.problem()
+            if not problem and not _usable_bytes(link.opens, checked=True):
+                problem = f"{link.opens} is not a whole model any more. Import it again, or remove it from the library."
+            name = path.relative_to(self.root).as_posix().removesuffix(LINK)
+            yield LibraryModel(name, link.opens, link.nbytes, True, link.tower, problem)
 
     def _name(self, path: Path) -> str:
         """Without its suffix, unless that means another one."""
@@ -101,9 +152,14 @@ class Library:
         for path in paths:
             if broken := _broken_link(path):
                 raise ModelFileError(f"“{elided(str(path), NAMED)}” {broken}.")
-        models = self.list()
-        meant = [model for model in models if name_or_path and model.name.rpartition("/")[2] == name_or_path]
+        known_models = self._sorted()
+        models = [model for model in known_models if not model.problem]
+        meant = [model for model in known_models if name_or_path and model.name == name_or_path] or [
+            model for model in known_models if name_or_path and model.name.rpartition("/")[2] == name_or_path
+        ]
         if len(meant) == 1:
+            if meant[0].problem:
+                raise ModelFileError(meant[0].problem)
             return meant[0].path
         if meant:
             raise ModelFileError(
@@ -162,13 +218,13 @@ def _size(path: Path) -> int:
         return -1
 
 
-def _usable_bytes(path: Path) -> int:
+def _usable_bytes(path: Path, checked: bool = False) -> int:
     """Bytes of a model that can be opened, all its parts together; 0 for anything else, for later parts, and for
-    what a model sees with."""
+    what a model sees with. `checked`: its name need not tell what it is."""
     try:
         if path.name == STARTER.file and not STARTER.is_whole(path):
             return 0
-        if not path.is_dir() and path.suffix != SUFFIX:
+        if not path.is_dir() and path.suffix != SUFFIX and not checked:
             return 0
         index = open_index(path)
         later = path.is_file() and index.paths[0].name != path.name

@@ -16,6 +16,8 @@ from engine.errors import DownloadError
 MAX_PART: Final = 255
 """Bytes of a part of a path that every usual file system takes."""
 MAX_PATH: Final = 1000
+MAX_NAME: Final = 180
+"""Bytes of a name that is made here, which leaves room for what is added to it."""
 
 _RESERVED: Final = re.compile(r"(?:CON|PRN|AUX|NUL|CONIN\$|CONOUT\$|(?:COM|LPT)[0-9¹²³])(?: *\..*)?", re.I | re.S)
 _FORBIDDEN: Final = re.compile(r'[<>:"|?*\\]')
@@ -48,6 +50,18 @@ def safe_id(id: str) -> str:
             "inside."
         )
     return id
+
+
+def made_safe(name: str) -> str:
+    """A name like `name` that can be a file's or a folder's on every system, and is not hidden."""
+    name = unicodedata.normalize("NFC", name.encode("utf-8", "replace").decode())
+    name = "".join("-" if unicodedata.category(sign) in ("Cc", "Cs") else sign for sign in name)
+    name = _TURNS_TEXT.sub("-", _FORBIDDEN.sub("-", name.replace("/", "-"))).strip(" .-")
+    if len(name.encode()) > MAX_NAME:
+        name, _, suffix = name.rpartition(".") if "." in name[-12:] else (name, "", "")
+        end = f".{suffix}" if suffix else ""
+        name = name.encode()[: MAX_NAME - len(end.encode())].decode(errors="ignore").rstrip(" .") + end
+    return f"_{name}" if not name or _RESERVED.fullmatch(name) else name
 
 
 def _path_fault(path: str) -> str:

@@ -22,8 +22,8 @@ ARROWS = {
 # What describes a file, its errors and its memory needs, and how work on it is stopped.
 OPEN_TO_REGISTRY = (
     *("engine.cancel", "engine.errors", "engine.formats", "engine.interrupts", "engine.types", "engine.units"),
-    # Which vision tower is likeliest, of several that a repository offers.
-    "engine.vision.projector",
+    # What tells whether a model can be loaded, and which vision tower is its own.
+    *("engine.info", "engine.vision.eyes", "engine.vision.projector"),
     # What the hardware probe asks: the same questions as a plan does.
     *("engine.cgroups", "engine.cores", "engine.kernels.native.library", "engine.memory.machine"),
 )

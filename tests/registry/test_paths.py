@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 import pytest
 
 from engine.errors import DownloadError
-from registry.paths import safe_id, safe_path
+from registry.paths import made_safe, safe_id, safe_path
 
 SOUND = [
     "m.gguf",
@@ -116,3 +116,26 @@ def test_a_repository_s_name_is_known(id: str) -> None:
 def test_another_name_is_refused(id: str) -> None:
     with pytest.raises(DownloadError, match="owner/name"):
         safe_id(id)
+
+
+@pytest.mark.parametrize(
+    ("name", "safe"),
+    [
+        ("tiny:3b", "tiny-3b"),
+        ("../../etc/passwd", "etc-passwd"),
+        ("con.gguf", "_con.gguf"),
+        ("", "_"),
+        ("...", "_"),
+        (".hidden.gguf", "hidden.gguf"),
+        ("a\0b\nc.gguf", "a-b-c.gguf"),
+        ("photo\u202efugg.exe", "photo-fugg.exe"),
+        ("ends. .", "ends"),
+        ("山 é.gguf", "山 é.gguf"),
+        ("山" * 200 + ".gguf", "山" * 58 + ".gguf"),
+        ("big-00001-of-00002.gguf", "big-00001-of-00002.gguf"),
+    ],
+)
+def test_a_name_is_made_one_that_every_system_takes(name: str, safe: str) -> None:
+    assert made_safe(name) == safe
+    assert safe_path(safe).name == safe
+    assert made_safe(safe) == safe

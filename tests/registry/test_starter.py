@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,3 +31,15 @@ def test_what_goes_wrong_is_a_sentence_and_exit_code_2(folder: Path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert "it could not be reached" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the folder differs by system")
+def test_nothing_is_fetched_where_the_drive_of_the_library_is_gone(folder: Path) -> None:
+    config = folder / "millstream"
+    config.mkdir()
+    models = folder / "drive" / "models"
+    (config / "library.json").write_text(json.dumps({"models": str(models), "coming": "", "leaving": ""}))
+    done = call(MILLSTREAM_HOME="", XDG_CONFIG_HOME=str(folder))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Connect the drive" in done.stderr
+    assert not models.parent.exists()
