@@ -6,7 +6,23 @@ import argparse
 from collections.abc import Sequence
 from typing import Protocol
 
-from app.commands import bench, chat, fingerprint, info, models, plan, probe, run
+from app.commands import (
+    bench,
+    chat,
+    downloads,
+    fingerprint,
+    importing,
+    info,
+    listing,
+    plan,
+    probe,
+    pull,
+    remove,
+    run,
+    search,
+    token,
+    verify,
+)
 
 
 class Command(Protocol):
@@ -29,4 +45,9 @@ class Command(Protocol):
         ...
 
 
-COMMANDS: tuple[Command, ...] = (chat, run, info, plan, probe, bench, fingerprint, models)
+COMMANDS: tuple[Command, ...] = (
+    *(chat, run, search, pull, downloads, listing, importing, verify, remove, token),
+    *(info, plan, probe, bench, fingerprint),
+)
+ALIASES = {listing.NAME: ("models",)}
+"""Other names of commands."""
