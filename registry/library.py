@@ -79,6 +79,11 @@ class Library:
             )
         return "present", ""
 
+    def _require_drive(self) -> None:
+        state, sentence = self.state()
+        if state == "missing":
+            raise StorageError(sentence)
+
     def require(self) -> None:
         """Raises `StorageError` where nothing can be added: before anything is, lest it land on another drive."""
         state, sentence = self.state()
@@ -99,7 +104,8 @@ class Library:
 
     def find(self, name: str) -> LibraryModel:
         """The model of this name, or the only one whose name ends with this step, with or without its suffix; also one
-        with a problem. Raises `ModelFileError`."""
+        with a problem. Raises `ModelFileError`, `StorageError` where the library's drive is not there."""
+        self._require_drive()
         models = self.known()
         meant = _meant(models, name)
         if len(meant) == 1:
@@ -170,7 +176,7 @@ class Library:
         """The file that is meant: the starter by its name, a path, or a name in the library, in this order.
 
         The last step of a name will do where there is only one such. Fetches nothing: `registry.starter.ensure` does.
-        Raises `ModelFileError`.
+        Raises `ModelFileError`, `StorageError` where the library's drive is not there.
         """
         if name_or_path == STARTER.name:
             path = self.root / STARTER.file
@@ -196,6 +202,7 @@ class Library:
             return meant[0].path
         if meant:
             raise _several(name_or_path, meant)
+        self._require_drive()
         known = ", ".join([STARTER.name, *(model.name for model in models)])
         raise ModelFileError(
             f"There is no model “{elided(name_or_path, NAMED)}”: it is neither a file nor a name in the library "

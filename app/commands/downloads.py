@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from app import options
 from app.console import complain, note, table, tell, write
 from app.downloading import share
-from engine import SettingsError, human_bytes
+from engine import SettingsError, StorageError, human_bytes
 from engine.units import NAMED, elided
 
 if TYPE_CHECKING:
@@ -36,7 +36,11 @@ def execute(arguments: argparse.Namespace) -> int:
     from registry.downloads.queue import Downloads
     from registry.library import Library
 
-    with Downloads(Library.default(), ()) as downloads:
+    library = Library.default()
+    state, sentence = library.state()
+    if state == "missing":
+        raise StorageError(sentence)
+    with Downloads(library, ()) as downloads:
         items = downloads.items()
         removed = None
         if arguments.remove is not None:

@@ -53,7 +53,9 @@ def execute(arguments: argparse.Namespace) -> int:
     elif repaired:
         _say(f"{name} was damaged ({', '.join(damaged)}), and is whole again.", arguments)
     else:
-        complain(f"{name} is damaged ({', '.join(damaged)}). To repair it: millstream verify {shlex.quote(name)} --repair")
+        complain(
+            f"{name} is damaged ({', '.join(damaged)}). To repair it: millstream verify {shlex.quote(name)} --repair"
+        )
         return BAD_INPUT
     return 0
 
