@@ -31,7 +31,7 @@ def bring(
     from registry.downloads.item import RUNNING
     from registry.downloads.queue import Downloads
 
-    library.require()
+    library.require_writable()
     changed, line = threading.Event(), Progress()
     with Downloads(library, sources, rate=rate, on_change=lambda _: changed.set()) as downloads:
         item = begin(downloads)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -56,7 +56,7 @@ def import_model(
     report = progress or (lambda _: None)
     found = require(model if isinstance(model, Found) else at_path(Path(model).expanduser(), cancel))
     found = replace(found, files=tuple(map(_absolute, found.files)), opens=found.opens.absolute())
-    library.require()
+    library.require_writable()
     with _alone(library.root, cancel):
         for left in library.root.glob(f"{WORK}*"):
             shutil.rmtree(left, ignore_errors=True)
@@ -84,7 +84,8 @@ def _copy(found: Found, root: Path, target: Path, report: Callable[[Progress], N
         report(Progress(what, done, 2 * found.nbytes))
 
     with storage(root):
-        work = Path(tempfile.mkdtemp(prefix=WORK, dir=root))
+        work = root / f"{WORK}{uuid.uuid4().hex}"
+        work.mkdir()
     try:
         kept = []
         for file in found.all_files:
@@ -103,7 +104,6 @@ def _copy(found: Found, root: Path, target: Path, report: Callable[[Progress], N
         with storage(target):
             Provenance(target.name, opens, licence, day, tuple(kept)).write(work)
             target.parent.mkdir(parents=True, exist_ok=True)
-            work.chmod(0o755)  # a temporary folder is its owner's alone
             rename(work, target)
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)

@@ -79,13 +79,15 @@ class Library:
             )
         return "present", ""
 
-    def _require_drive(self) -> None:
+    def require_there(self) -> None:
+        """Raises `StorageError` where its drive is gone: before anything is looked up or written there, lest
+        it be taken for empty, or land on another one."""
         state, sentence = self.state()
         if state == "missing":
             raise StorageError(sentence)
 
-    def require(self) -> None:
-        """Raises `StorageError` where nothing can be added: before anything is, lest it land on another drive."""
+    def require_writable(self) -> None:
+        """Raises `StorageError` where nothing can be added."""
         state, sentence = self.state()
         if state != "present":
             raise StorageError(sentence)
@@ -105,7 +107,7 @@ class Library:
     def find(self, name: str) -> LibraryModel:
         """The model of this name, or the only one whose name ends with this step, with or without its suffix; also one
         with a problem. Raises `ModelFileError`, `StorageError` where the library's drive is not there."""
-        self._require_drive()
+        self.require_there()
         models = self.known()
         meant = _meant(models, name)
         if len(meant) == 1:
@@ -202,7 +204,7 @@ class Library:
             return meant[0].path
         if meant:
             raise _several(name_or_path, meant)
-        self._require_drive()
+        self.require_there()
         known = ", ".join([STARTER.name, *(model.name for model in models)])
         raise ModelFileError(
             f"There is no model “{elided(name_or_path, NAMED)}”: it is neither a file nor a name in the library "

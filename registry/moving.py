@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 
 from engine.cancel import Cancel
 from engine.errors import SettingsError, StorageError
-from registry.copying import NEW, check_room, copy_file, sha256_of, storage
+from registry.copying import check_room, copy_file, sha256_of, storage
 from registry.importing import LOCK as IMPORTING
 from registry.importing import WORK
 from registry.library import Library
@@ -76,6 +76,7 @@ class _Move:
         self._settings = settings
         self._report = report
         self._cancel = cancel
+        self._done = self._total = 0
 
     def run(self) -> None:
         place = Place.read(self._settings)
@@ -171,17 +172,11 @@ class _Move:
         Place(self._target, True).write(self._settings)
 
     def _copy_all(self, listing: dict[str, tuple[int, int]], names: set[str]) -> None:
-        done = 0
         missing = {name for name in names if not self._has(name, listing[name])}
         firsts = self._firsts(sorted(names))
-        total = 2 * sum(listing[name][0] for name in missing if firsts[name] == name)
-        check_room(self._target, total // 2, "A copy of the models")
-
-        def came(nbytes: int) -> None:
-            nonlocal done
-            done = min(done + nbytes, total)
-            self._report(Progress("Moving the models", done, total))
-
+        if nbytes := sum(listing[name][0] for name in missing if firsts[name] == name):
+            check_room(self._target, nbytes, "A copy of the models")
+        self._total += 2 * nbytes
         for name in sorted(missing):
             new = self._target / name
             with storage(new):
@@ -190,7 +185,11 @@ class _Move:
             if old.is_symlink():
                 self._link_anew(old, new)
             elif firsts[name] == name or not _second_name(self._target / firsts[name], new):
-                copy_file(old, new, came, self._cancel)
+                copy_file(old, new, self._came, self._cancel)
+
+    def _came(self, nbytes: int) -> None:
+        self._done = min(self._done + nbytes, self._total)
+        self._report(Progress("Moving the models", self._done, self._total))
 
     def _firsts(self, names: list[str]) -> dict[str, str]:
         """Of each file the first of its names: a vision tower that several models share is on the disk once."""
@@ -245,11 +244,10 @@ class _Move:
                 (self._source / name).unlink(missing_ok=True)
         for left in self._source.glob(f"{WORK}*"):
             shutil.rmtree(left, ignore_errors=True)
-        for folder, _, names in os.walk(self._source, topdown=False):
-            for name in names:
-                if name == "lock" or name.endswith(NEW):
-                    with suppress(OSError):
-                        os.unlink(os.path.join(folder, name))
+        for lock in (self._source / _DOWNLOADS).glob("*/lock"):
+            with suppress(OSError):
+                lock.unlink()
+        for folder, _, _ in os.walk(self._source, topdown=False):
             with suppress(OSError):  # it is not empty, or it is where the drive is joined
                 os.rmdir(folder)
 
@@ -270,7 +268,7 @@ def _listing(root: Path) -> dict[str, tuple[int, int]]:
                 # Locks are held there, and mean nothing elsewhere.
                 held = relative.parts[0] == _DOWNLOADS and name == "lock"
                 work = relative.parts[0].startswith(WORK)
-                if str(relative) not in _SKIPPED and not held and not work and not name.endswith(NEW):
+                if str(relative) not in _SKIPPED and not held and not work:
                     status = os.lstat(path)
                     found[relative.as_posix()] = (status.st_size, status.st_mtime_ns)
     return found

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from engine.cancel import Cancel
-from engine.errors import MillstreamError, StorageError
+from engine.errors import MillstreamError
 from registry.library import Library
 from registry.packaged import STARTER, fetch
 from registry.progress import Progress, ProgressLine
@@ -23,9 +23,7 @@ def ensure(
     Raises `DownloadError`, `StorageError`, and `Cancelled` once `cancel` is set; nothing half-made is left behind.
     """
     library = library or Library.default()
-    state, sentence = library.state()
-    if state == "missing":  # lest a folder is made on another drive, where the library's is mounted
-        raise StorageError(sentence)
+    library.require_there()
     return fetch(STARTER, library.root, progress, cancel)
 
 

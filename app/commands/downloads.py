@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from app import options
 from app.console import complain, note, table, tell, write
 from app.downloading import share
-from engine import SettingsError, StorageError, human_bytes
+from engine import SettingsError, human_bytes
 from engine.units import NAMED, elided
 
 if TYPE_CHECKING:
@@ -37,9 +37,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from registry.library import Library
 
     library = Library.default()
-    state, sentence = library.state()
-    if state == "missing":
-        raise StorageError(sentence)
+    library.require_there()
     with Downloads(library, ()) as downloads:
         items = downloads.items()
         removed = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from app import options
 from app.console import complain, note, table, write
-from engine import StorageError, human_bytes
+from engine import human_bytes
 from engine.units import plural
 
 if TYPE_CHECKING:
@@ -33,14 +33,12 @@ def execute(arguments: argparse.Namespace) -> int:
 
     library = Library.default()
     models = library.known()
-    state, sentence = library.state()
     if arguments.json:
         listed = [_fields(model) for model in models]
-        told = {"folder": str(library.root), "state": state, "models": listed}
+        told = {"folder": str(library.root), "state": library.state()[0], "models": listed}
         write(json.dumps(told, ensure_ascii=False) + "\n")
         return 0
-    if state == "missing":
-        raise StorageError(sentence)
+    library.require_there()
     if models:
         rows = [(model.name, human_bytes(model.nbytes), _mark(model)) for model in models]
         write(table(rows, right=(1,)))

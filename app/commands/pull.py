@@ -50,7 +50,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from registry.packaged import STARTER
 
     library = Library.default()
-    library.require()
+    library.require_writable()
     if arguments.model == STARTER.name:
         if arguments.text_only or arguments.mmproj is not None or arguments.rate is not None:
             raise SettingsError("The starter comes as it is: --text-only, --mmproj and --rate are for other models.")

@@ -53,6 +53,7 @@ class Downloads:
         are paused. `on_change` is called by the workers, at most some ten times a second for each item; it may not
         call `close`. `rate` is in bytes a second for all together.
         """
+        self._library = library
         self._root = library.root
         self._on_change = on_change
         self._clock = clock or Time()
@@ -83,6 +84,7 @@ class Downloads:
     def add(self, wanted: Wanted) -> Item:
         """Download it, or go on with it where it was begun. Raises DownloadError for what cannot be kept on a disk."""
         wanted.check()
+        self._library.require_there()
         self._rest(wanted.id)
         with self._state:
             self._check_open()
@@ -144,6 +146,7 @@ class Downloads:
 
     def resume(self, id: str) -> None:
         """Go on with a paused one, at once with one that waits."""
+        self._library.require_there()
         with self._state:
             self._check_open()
             entry = self._entries[id]

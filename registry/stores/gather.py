@@ -37,8 +37,9 @@ def models_in(
         own = tuple(at[file.path] for file in offer.weights)
         whole = offer.kind == CHECKPOINT
         opens = folder if whole else own[0].path
-        # In a repository there are other models beside a checkpoint; else its folder's name is its own.
-        label = stem(own[0].name) if not whole else offer.name if store in ("hub", "lmstudio") else ""
+        # In a repository there may be other models beside a checkpoint; else its folder's name is its own.
+        of_folder = name.rpartition("/")[2] if store in ("hub", "lmstudio") else ""
+        label = of_folder if whole else stem(own[0].name)
         found.append(
             Found(
                 name="/".join(filter(None, (name, label))) or folder.name,

@@ -40,14 +40,18 @@ def in_hub_cache(root: Path, cancel: Cancel | None = None) -> Survey:
 
 
 def _of_snapshot(walk: Walk, id: str) -> Iterator[Found]:
-    """The towers in the repository's own folder are for the models in its other folders, too."""
+    """The towers in the repository's own folder are for the models in its other folders, too; a checkpoint in one of
+    those is a part of something else."""
     towers: tuple[FoundFile, ...] = ()
     for folder, files in walk:
         path = folder.relative_to(walk.root).as_posix().removeprefix(".")
         if not path:
             towers = tuple(file for file in files if is_tower(file.name))
         for model in models_in(folder, files, "hub", id, repository=id, revision=walk.root.name, path=path):
-            yield replace(model, towers=tuple(dict.fromkeys(model.towers + towers))) if model.opens != folder else model
+            if model.opens != folder:
+                yield replace(model, towers=tuple(dict.fromkeys(model.towers + towers)))
+            elif not path:
+                yield model
 
 
 def _newest_first(repository: Path) -> list[Path]:

@@ -14,13 +14,16 @@ import pytest
 from engine.cancel import Cancel, Cancelled
 from engine.errors import MillstreamError, ModelFileError, StorageError, UnsupportedModelError
 from engine.info import describe
-from registry.downloads.verify import verify
+from registry.downloads.queue import Downloads
+from registry.downloads.record import Wanted
+from registry.downloads.verify import origin, verify
 from registry.importing import How, import_model
 from registry.library import Library
 from registry.links import read_link
 from registry.place import choose
 from registry.progress import Progress
 from registry.provenance import read_provenance
+from registry.sources.source import RemoteFile
 from registry.stores.found import checked
 from registry.stores.hub_cache import in_hub_cache
 from registry.stores.ollama import in_ollama
@@ -73,6 +76,9 @@ def test_a_copy_from_the_hubs_cache_knows_where_it_is_from(library: Library, tmp
         ("hub", "labs/Seeing", REVISION, "Q/tiny.gguf", sha256(made.seeing)),
         ("hub", "labs/Seeing", REVISION, "mmproj-tiny.gguf", sha256(made.tower)),
     ]
+    _, wanted = origin(library.root / model.name)
+    assert library.root.joinpath(*wanted.steps()) == library.root / model.name  # where a repair puts it
+    assert set(wanted.names()) == {"tiny.gguf", "mmproj-tiny.gguf"}
     assert not any(path.is_symlink() for path in library.root.rglob("*"))
     assert describe(model.path).vision
 
@@ -298,6 +304,28 @@ print([path.name for path in library.root.iterdir() if path.name != ".import.loc
         assert there == "[]"
     else:
         assert (said, there) == ("tiny", "['tiny']")
+
+
+def test_a_damaged_copy_is_found_out_and_cannot_be_downloaded(library: Library, store: Path) -> None:
+    model = import_model(store / "plain.gguf", library, "copy")
+    with model.path.open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"?")
+    assert verify(model.path.parent) == ("plain.gguf",)
+    assert library.list() == ()
+    with Downloads(library, []) as downloads, pytest.raises(ModelFileError, match="download it again"):
+        downloads.repair(model.path.parent)
+
+
+def test_nothing_is_downloaded_into_a_library_whose_drive_is_gone(folder: Path) -> None:
+    root = folder / "drive" / "models"
+    choose(root, folder / "library.json")
+    file = RemoteFile("hub", "labs/A", REVISION, "a.gguf", 1)
+    with Downloads(Library(root, chosen=True), []) as downloads:
+        shutil.rmtree(root)
+        with pytest.raises(StorageError, match="Connect the drive"):
+            downloads.add(Wanted("a", (file,), file))
+    assert not root.exists()
 
 
 def test_nothing_is_imported_into_a_library_whose_drive_is_gone(folder: Path, made: Made) -> None:

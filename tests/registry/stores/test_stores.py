@@ -70,9 +70,10 @@ def test_a_cache_that_was_half_cleared_says_what_is_missing(tmp_path: Path, made
 
 def test_a_checkpoint_in_the_hubs_cache_is_one_model(tmp_path: Path, made: Made) -> None:
     files = {path.name: path for path in made.checkpoint.iterdir()}
+    files |= {f"text_encoder/{name}": path for name, path in files.items()}
     snapshot = put_in_hub(tmp_path, "labs/Whole", REVISION, files)
     (found,) = map(checked, in_hub_cache(tmp_path).found)
-    assert (found.name, found.opens, found.problem) == ("labs/Whole/safetensors", snapshot, "")
+    assert (found.name, found.opens, found.problem) == ("labs/Whole/Whole", snapshot, "")
     assert {file.name for file in found.files} >= {"config.json", "tokenizer.json", "model.safetensors.index.json"}
     assert len([file for file in found.files if file.name.endswith(".safetensors")]) > 1
 
