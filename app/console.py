@@ -235,6 +235,13 @@ def find_model(name: str) -> Path:
         line.clear()
 
 
+def tower_of(path: Path, mmproj: str | None) -> Path | None:
+    """The vision tower that was chosen, or the one that the library knows of where it does not lie beside the model."""
+    from registry.library import Library
+
+    return Library.default().tower_of(path) if mmproj is None else Path(mmproj)
+
+
 def open_engine(model: str, budgets: Budgets, mmproj: str | None = None) -> Engine:
     """Find and load MODEL, which sees with `mmproj` or with the tower beside it.
 
@@ -250,7 +257,7 @@ def open_engine(model: str, budgets: Budgets, mmproj: str | None = None) -> Engi
         engine = Engine.load(
             path,
             budgets,
-            mmproj=mmproj,
+            mmproj=tower_of(path, mmproj),
             progress=lambda step: line.show(step.what, step.done, step.total),
             measurements=measurements_file(),
         )

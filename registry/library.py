@@ -168,6 +168,11 @@ class Library:
             name = path.relative_to(self.root).as_posix().removesuffix(LINK)
             yield LibraryModel(name, link.opens, link.nbytes, path, True, link.tower, problem)
 
+    def tower_of(self, path: Path) -> Path | None:
+        """The vision tower of a model that lies elsewhere, where it is not beside it (Ollama names files by hashes)."""
+        links = (read_link(file) for file in self.root.rglob(f"*{LINK}"))
+        return next((link.tower for link in links if link is not None and link.opens == path), None)
+
     def _name(self, path: Path) -> str:
         """Without its suffix, unless that means another one."""
         name = path.relative_to(self.root).as_posix()
@@ -185,7 +190,7 @@ class Library:
             if STARTER.is_whole(path):
                 return path
             raise ModelFileError(
-                f"The starter model is not in the library yet ({self.root}); `python -m registry.starter` fetches it."
+                f"The starter model is not in the library yet ({self.root}); `millstream pull starter` fetches it."
             )
         names = (name_or_path, self.root / name_or_path, self.root / f"{name_or_path}{SUFFIX}") if name_or_path else ()
         paths = [Path(name) for name in names]
