@@ -27,10 +27,10 @@ def load_local(model: str, report: Report, cancel: Cancel, budgets: Budgets | No
         )
     else:
         path = library.resolve(model)
-    measurements = measurements_file()
+    measurements, tower = measurements_file(), library.tower_of(path)
     if not measurements.exists():
         report(Loading("Measuring this machine", 0, 0))
-        plan(path, budgets, measurements=measurements, cancel=cancel)
+        plan(path, budgets, mmproj=tower, measurements=measurements, cancel=cancel)
         cancel.check()
     report(Loading("Opening the model", 0, 0))
     how: Plan | None = None
@@ -44,6 +44,7 @@ def load_local(model: str, report: Report, cancel: Cancel, budgets: Budgets | No
     return Engine.load(
         path,
         budgets,
+        mmproj=tower,
         planned=planned,
         progress=lambda progress: report(Loading(progress.what, progress.done, progress.total, how)),
         cancel=cancel,
