@@ -94,9 +94,17 @@ def context_less(plan: Plan, tr: Translate = as_it_is) -> str:
     return form.format(context=f"{plan.context:,}", wanted=f"{plan.wanted:,}")
 
 
+def even_routing(plan: Plan, tr: Translate = as_it_is) -> str:
+    """A sentence where experts stream: what is read depends on the text."""
+    if not any(placed.what == "experts" and placed.tier == "disk" and placed.nbytes for placed in plan.placed):
+        return ""
+    return tr("That is if all experts are chosen equally often; a text that comes back to the same ones is faster.")
+
+
 def sentences(plan: Plan, tr: Translate = as_it_is) -> tuple[str, ...]:
     """What the person has to expect, and what there is less of than was wanted."""
-    return tuple(filter(None, (sentence(plan, tr), granted_less(plan, tr), context_less(plan, tr))))
+    told = (sentence(plan, tr), even_routing(plan, tr), granted_less(plan, tr), context_less(plan, tr))
+    return tuple(filter(None, told))
 
 
 def a_token(passed: int, read: int) -> str:

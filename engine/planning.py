@@ -273,7 +273,7 @@ def _told(needs: Needs, budgets: Budgets, machine: Machine, ram: int, choice: _C
     )
     flow = None
     if not choice.resident and drive is not None:
-        flow = Flow(needs.items, tiers, drive, block, budgets.block_rows)
+        flow = Flow(needs.items, tiers, drive, block, arena, budgets.block_rows)
     speeds = machine.speeds(weighty(needs.step)) if flow or choice.resident else None
     cached = SHORT * position_bytes(needs.model.caches, budgets.kv) + state_bytes(needs.model.caches)
     told = speeds and forecast(needs.step, flow, speeds, chunk=choice.chunk, cached=cached)

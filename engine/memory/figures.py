@@ -23,8 +23,8 @@ MOST_BYTES: Final = 64 << 10
 MOST_THREADS: Final = 16
 """That read at once when a drive is measured."""
 LARGEST_BLOCK: Final = 4 << 20
-FASTEST: Final = 1e15
-"""Bytes, or multiply-adds, a second that nothing reaches."""
+SLOWEST, FASTEST = 1e3, 1e15
+"""Bytes, or multiply-adds, a second between which anything is."""
 
 
 @dataclass(frozen=True)
@@ -136,10 +136,9 @@ def _dated(told: Mapping[str, Any], read: Callable[[Mapping[str, Any]], T]) -> D
 
 def _rate(told: object) -> float:
     """Raises ValueError for one that nothing has."""
-    rate = float(told)  # type: ignore[arg-type]
-    if not 0 < rate < FASTEST:
-        raise ValueError("nothing is as fast as that")
-    return rate
+    if not isinstance(told, int | float) or isinstance(told, bool) or not SLOWEST < told < FASTEST:
+        raise ValueError("nothing is as fast or as slow as that")
+    return float(told)
 
 
 def _speeds(told: Mapping[str, Any]) -> Speeds:

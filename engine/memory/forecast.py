@@ -34,13 +34,22 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Flow:
-    """What streams, and how: the items by tiers, the drive, and what a block holds at most: bytes, and rows."""
+    """What streams, and how: the items by tiers, the drive, what a block holds at most: bytes, and rows; and the bytes
+    of the arena, which is as many blocks as can be on their way at once and the one that is computed with."""
 
     items: Sequence[Item]
     tiers: Tiers
     drive: Drive
     block_bytes: int
+    arena: int
     block_rows: int | None = None
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes a second that come from the drive: few small blocks at once are waited for one by one."""
+        at_once = max(self.arena // self.block_bytes - 1, 1)
+        each = self.drive.latency + self.block_bytes * self.drive.threads / self.drive.bandwidth
+        return min(self.drive.bandwidth, at_once * self.block_bytes / each)
 
     def seconds(self, computing: float, uses: Iterable[Use], nbytes: float) -> float:
         """Of computing with weights of which so many bytes are read meanwhile: the longer of the two, and a share of
@@ -51,7 +60,7 @@ class Flow:
             rows = max((weight.rows for weight in use.weights), default=0) * use.count
             windows += max(sum(use.nbytes) / self.block_bytes, rows / self.block_rows if self.block_rows else 0)
         computing += windows * nbytes / max(passed, 1) * WINDOW
-        return together(computing, nbytes / self.drive.bandwidth)
+        return together(computing, nbytes / self.bandwidth)
 
 
 def together(computing: float, reading: float) -> float:

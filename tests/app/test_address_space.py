@@ -71,6 +71,8 @@ def test_what_was_asked_for_is_refused_with_the_limit_or_made_to_do(home: Path, 
 
 
 def test_a_limit_of_data_counts_too(home: Path) -> None:
+    for megabytes in (30, 50, 60, 80):
+        assert "(ulimit -d)" in refusal(limited(home, megabytes, *PLAN, kind="d"))
     assert "limit" in refusal(limited(home, 100, *RUN, kind="d"))
     assert output(limited(home, 400, *RUN, kind="d"))
 

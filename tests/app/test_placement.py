@@ -7,7 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from app.placement import KINDS, beside, context_less, granted_less, parts, sentence, sentences, speed, table
+from app.placement import (
+    KINDS,
+    beside,
+    context_less,
+    even_routing,
+    granted_less,
+    parts,
+    sentence,
+    sentences,
+    speed,
+    table,
+)
 from engine.memory import planner
 from engine.types import Placed
 from tests.plans import RESIDENT, STREAMED
@@ -39,14 +50,17 @@ def test_a_speed_is_told_as_exactly_as_it_is_known(tok_s: float, told: str) -> N
 
 
 def test_what_there_is_less_of_than_was_wanted_is_told() -> None:
-    assert sentences(RESIDENT) == (sentence(RESIDENT),) and sentences(STREAMED) == (sentence(STREAMED),)
+    assert sentences(RESIDENT) == (sentence(RESIDENT),) and sentences(STREAMED) == (
+        sentence(STREAMED),
+        even_routing(STREAMED),
+    )
     less = replace(STREAMED, granted=30 * 10**9, ram=21_300_000_000)
     assert granted_less(less) == "30.0 GB were granted, 21.3 GB are free: the plan uses that."
     assert granted_less(replace(less, granted=less.ram + 1)) == "", "as far as it is told there is no difference"
     short = replace(RESIDENT, context=2048)
     assert context_less(short) == "Memory is short: the context is 2,048 tokens instead of 8,192."
     both = replace(less, context=2048)
-    assert sentences(both) == (sentence(both), granted_less(both), context_less(both))
+    assert sentences(both) == (sentence(both), even_routing(both), granted_less(both), context_less(both))
 
 
 def test_every_word_is_one_that_can_be_translated() -> None:

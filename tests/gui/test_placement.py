@@ -109,7 +109,7 @@ def test_the_table_tells_what_lies_where(make_bar: MakeBar, plan: Plan) -> None:
     bar = make_bar(plan)
     bar.fit_button.click()
     view = bar.placement
-    assert view.isVisible() and view.sentence.text() == sentence(plan)
+    assert view.isVisible() and view.sentence.text() == " ".join(sentences(plan))
     heads = [view.weights.horizontalHeaderItem(column).text() for column in range(view.weights.columnCount())]
     assert tuple(heads) == table(plan).tiers
     assert rows(view.weights) == list(table(plan).cells)
@@ -147,7 +147,7 @@ def test_its_words_are_those_of_the_persons_language(make_bar: MakeBar, qtbot: Q
         start.show_loading(Loading("", 0, 0, plan))
     finally:
         app.removeTranslator(language)
-    assert bar.placement.sentence.text().count("«") == 4  # three sentences, and the speed in the first
+    assert bar.placement.sentence.text().count("«") == 5  # four sentences, and the speed in the first
     assert bar.fit_button.toolTip().startswith("«Streams 410.0 MB") and bar.fit_button.text().endswith("tokens/s»")
     assert start.sentence.text().startswith("«Streams 410.0 MB")
     view = bar.placement
@@ -178,7 +178,7 @@ def test_a_screen_reader_finds_the_sentence_and_cells_with_their_names(window: W
     view = window.model_bar.placement
     window.model_bar.placement_action.trigger()
     assert view.isVisible()
-    assert view.accessibleDescription() == sentence(STREAMED)
+    assert view.accessibleDescription() == " ".join(sentences(STREAMED))
     told = QAccessible.queryAccessibleInterface(view.weights)
     assert told.role() == QAccessible.Role.Table
     assert told.text(QAccessible.Text.Name) == "Where the weights are"

@@ -51,6 +51,8 @@ def test_what_is_no_file_of_figures_holds_none(damage: str, tmp_path: Path) -> N
         (("drives", "2049"), None),
         (("drives", "2049", "bandwidth"), -1),
         (("drives", "2049", "bandwidth"), 1e15),
+        (("drives", "2049", "bandwidth"), 1e-300),
+        (("drives", "2049", "bandwidth"), True),
         (("drives", "2049", "latency"), float("nan")),
         (("drives", "2049", "latency"), 0),
         (("drives", "2049", "block_bytes"), 100),

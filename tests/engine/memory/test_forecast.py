@@ -12,6 +12,7 @@ from engine.memory.planner import Item, Tiers
 from engine.memory.step import Step
 from engine.memory.uses import PaperWeight, Use
 
+ENOUGH = 1 << 30
 DRIVE = Drive(bandwidth=1e6, latency=1e-4, threads=4, block_bytes=4096)
 SPEEDS = Speeds({"F32": Speed(passed=4e6, multiply_adds=1e8), "F16": Speed(passed=2e6, multiply_adds=5e7)}, walk=1e-3)
 WIDE = PaperWeight("wide", "F32", rows=1000, columns=100)  # 400 000 bytes
@@ -49,7 +50,7 @@ def test_of_a_prompt_only_the_last_row_goes_through_the_head() -> None:
 
 
 def test_what_streams_takes_the_longer_of_reading_and_computing() -> None:
-    flow = Flow(ITEMS, Tiers({}, {"head": 200_000}), DRIVE, block_bytes=60_000)
+    flow = Flow(ITEMS, Tiers({}, {"head": 200_000}), DRIVE, block_bytes=60_000, arena=ENOUGH)
     told = forecast(DENSE, flow, SPEEDS, chunk=10, cached=0)
     windows = 800_000 / 60_000 * 600_000 / 800_000
     computing = 0.6 / 4 + 0.2 / 2 + 3e-3 + windows * WINDOW
@@ -61,7 +62,8 @@ def test_what_streams_takes_the_longer_of_reading_and_computing() -> None:
 def test_blocks_of_few_rows_cost_more_handing_over() -> None:
     tiers = Tiers({}, {})
     whole, single = (
-        forecast(DENSE, Flow(ITEMS, tiers, DRIVE, 60_000, rows), SPEEDS, chunk=1, cached=0) for rows in (None, 1)
+        forecast(DENSE, Flow(ITEMS, tiers, DRIVE, 60_000, ENOUGH, rows), SPEEDS, chunk=1, cached=0)
+        for rows in (None, 1)
     )
     computing = 0.6 / 4 + 0.2 / 2 + 3e-3 + 2500 * WINDOW
     assert single.tok_s == pytest.approx(1 / together(computing, 0.8)) and single.tok_s < whole.tok_s
@@ -69,7 +71,7 @@ def test_blocks_of_few_rows_cost_more_handing_over() -> None:
 
 @pytest.mark.parametrize("slab", [0, 80_000, 320_000])
 def test_experts_are_read_beside_their_own_computing_alone(slab: int) -> None:
-    flow = Flow(MIXED, Tiers({}, {"head": 200_000}, slab), DRIVE, block_bytes=1 << 40)
+    flow = Flow(MIXED, Tiers({}, {"head": 200_000}, slab), DRIVE, block_bytes=1 << 40, arena=1 << 50)
     told = forecast(MIXTURE, flow, SPEEDS, chunk=4, cached=0)
     missed = 1 - slab / 320_000
     dense, experts = 0.6 / 4 + 2e-3, 0.08 / 4 + 1e-3
@@ -83,3 +85,11 @@ def test_experts_are_read_beside_their_own_computing_alone(slab: int) -> None:
 def test_encodings_that_hardly_any_byte_has_do_not_count() -> None:
     little = Use("walk", (PaperWeight("router", "BF16", rows=10, columns=100),))
     assert weighty(Step((*DENSE.body, little), DENSE.head, ())) == {"F32", "F16"}
+
+
+def test_few_small_blocks_at_once_are_waited_for() -> None:
+    flow = Flow(ITEMS, Tiers({}, {}), DRIVE, block_bytes=1000, arena=ENOUGH)
+    assert flow.bandwidth == DRIVE.bandwidth
+    each = 1e-4 + 1000 * 4 / 1e6  # its own latency, and its share of the drive that four readers exhaust
+    assert replace(flow, arena=2000).bandwidth == replace(flow, arena=1000).bandwidth == pytest.approx(1000 / each)
+    assert replace(flow, arena=4000).bandwidth == pytest.approx(3000 / each)
