@@ -78,13 +78,11 @@ class RepositoryPane(Pane):
         shelf.changed.connect(self._renew)
 
     def show_suggestion(self, suggestion: Suggestion) -> None:
-        self._suggestion = suggestion
-        self._open(suggestion.repository)
+        self._open(suggestion.repository, suggestion, None)
 
     def show_repository(self, repository: Repository) -> None:
         """One that a search found; its files are asked for."""
-        self._suggestion = None
-        self._open(repository.id, repository)
+        self._open(repository.id, None, repository)
 
     def set_busy(self, busy: bool) -> None:
         """While a model is being loaded, no other can be."""
@@ -103,14 +101,14 @@ class RepositoryPane(Pane):
         row = self.offers.currentIndex().row()
         return self.table.choices[row] if 0 <= row < self.table.rowCount() else None
 
-    def _open(self, id: str, found: Repository | None = None) -> None:
+    def _open(self, id: str, suggestion: Suggestion | None, found: Repository | None) -> None:
         if id != self._id:
             self.actions.answer()
             self.trouble.clear()
             self.table.set_choices(())
-        elif self._repository is not None and self._lately(id) is not None:
+        elif suggestion == self._suggestion and self._repository is not None and self._lately(id) is not None:
             return
-        self._id, self._repository = id, None
+        self._id, self._suggestion, self._repository = id, suggestion, None
         self._show_head(found)
         if (known := self._lately(id)) is not None:
             self._asking.set()

@@ -90,10 +90,8 @@ class Shelf(QObject):
         return self.loaded is not None and kept.path in (self.loaded, *self.loaded.parents)
 
     def set_loaded(self, path: Path | None) -> None:
-        """Which model answers now; from when on it counts as used."""
+        """Which model answers now."""
         self.loaded = path
-        if path is not None:
-            self._tasks.run(lambda _: self._last_used.used(path), lambda _: self.refresh())
         self.changed.emit()
 
     def remove(self, kept: Kept) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -324,3 +325,20 @@ def test_what_cannot_run_is_not_offered_as_the_way_to_go(page: ModelsPage, walk:
 def test_the_start_panel_leads_to_the_page(window: Window, qtbot: QtBot) -> None:
     window.start.models_button.click()
     assert window.models.shown
+
+
+def test_a_suggested_model_that_a_search_finds_too_is_told_of_as_each_tells(page: ModelsPage, walk: Walk) -> None:
+    walk.until(lambda: page.recommended.rows.rowCount())
+    suggestion = page.recommended.suggestion(page.recommended.rows.row(0).key)
+    walk.details(TINY)
+    page.repository.show_suggestion(replace(suggestion, repository=TINY))
+    assert page.repository.title.text() == suggestion.name
+    page.search.list.opened.emit(TINY)
+    assert page.repository.title.text() == "Tiny-Chat-0.1M-GGUF"
+
+
+def test_a_model_counts_as_used_also_where_the_page_was_never_seen(window: Window, qtbot: QtBot, folder: Path) -> None:
+    path = write_tiny_chat(folder / "mine.gguf")
+    window.chat.load(str(path))
+    qtbot.waitUntil((folder / "last-used.json").exists, timeout=20_000)
+    assert str(path) in (folder / "last-used.json").read_text(encoding="utf-8")
