@@ -7,6 +7,7 @@ timed. Past the system's cache, reads are widened to whole pages; without `direc
 
 from __future__ import annotations
 
+import ctypes
 import json
 import mmap
 import os
@@ -15,6 +16,16 @@ import threading
 import time
 
 PAGE = 4096
+LARGE_PAGE = 2 << 20
+
+
+def large_room(nbytes: int) -> memoryview:
+    """Memory in large pages where the system has them: a drive delivers into it in longer pieces, and so faster."""
+    room = mmap.mmap(-1, nbytes + 2 * LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        room.madvise(mmap.MADV_HUGEPAGE)
+    start = -ctypes.addressof(ctypes.c_char.from_buffer(room)) % LARGE_PAGE
+    return memoryview(room)[start : start + nbytes]
 
 
 def plain_reads(path: str, reads: list[list[int]], threads: int, direct: bool) -> float:
@@ -26,7 +37,7 @@ def plain_reads(path: str, reads: list[list[int]], threads: int, direct: bool) -
     file = os.open(path, os.O_RDONLY | (os.O_DIRECT if direct else 0))
     jobs, lock, failures = iter(widened), threading.Lock(), []
     largest = max(nbytes for _, nbytes in widened)
-    rooms = [memoryview(mmap.mmap(-1, largest)) for _ in range(threads)]
+    rooms = [large_room(largest) for _ in range(threads)]
     for room in rooms:
         room[::PAGE] = bytes(len(room[::PAGE]))  # memory that was touched, as a program's own is
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from engine.buffers import LARGE_PAGE
 from engine.cancel import Cancel, patiently
 from engine.checks import check_budgets
 from engine.cores import default_threads, processors
@@ -256,7 +257,8 @@ def _told(needs: Needs, budgets: Budgets, machine: Machine, ram: int, choice: _C
             block = min(block, needs.block_of(budgets.block_rows))
         block = max(block, needs.least_block)
         left = ram - beside - needs.held_always
-        arena = min((2 * io_threads + 1) * block, max(ram // SHARE, 2 * needs.least_block), left)
+        most = min(max(ram // SHARE, 2 * needs.least_block), left)
+        arena = _in_large_pages(min((2 * io_threads + 1) * block, most), most)
         block = max(min(block, arena // 3 // PAGE * PAGE), needs.least_block)
     # What streams at all streams something: a model without lent weights records its passes, which takes more.
     room = needs.weights if choice.resident else min(ram - beside - arena, needs.weights - 1)
@@ -307,6 +309,13 @@ def _told(needs: Needs, budgets: Budgets, machine: Machine, ram: int, choice: _C
         wanted=choice.wanted,
     )
     return made, placement
+
+
+def _in_large_pages(arena: int, most: int) -> int:
+    """As many whole large pages, into which drives read faster, as are nearest above or, up to `most`, below; where
+    there is not one, as much as it is."""
+    up = -(-arena // LARGE_PAGE) * LARGE_PAGE
+    return up if up <= most else arena // LARGE_PAGE * LARGE_PAGE or arena
 
 
 def _placed(items: list[Item], tiers: Tiers) -> tuple[Placed, ...]:

@@ -6,7 +6,6 @@ in a file that the caller names.
 
 from __future__ import annotations
 
-import mmap
 import random
 import threading
 import time
@@ -18,6 +17,7 @@ from typing import Final
 import psutil
 
 from engine.address_space import limit, raise_it, room
+from engine.buffers import LARGE_PAGE, U8, mapped
 from engine.cancel import Cancel, patiently
 from engine.cgroups import memory_limit, memory_room
 from engine.errors import BudgetError, MillstreamError, ModelFileError
@@ -138,9 +138,10 @@ def measure_drive(file: Path, seconds: float = SECONDS, cancel: Cancel | None = 
     most = min(max(most, LEAST), MOST)
     with patiently(lambda: _Reader(file), cancel) as reader:
         block = reader.fitting(BLOCK)
-        by_threads = {n: timed(reader, n, block, seconds, cancel=cancel) for n in THREADS if n * block <= most}
+        each = max(block, LARGE_PAGE)
+        by_threads = {n: timed(reader, n, block, seconds, cancel=cancel) for n in THREADS if n * each <= most}
         threads = fewest_as_good({n: rate.bandwidth for n, rate in by_threads.items()}, AS_GOOD)
-        sizes = sorted({reader.fitting(size) for size in BLOCKS if threads * size <= most})
+        sizes = sorted({reader.fitting(size) for size in BLOCKS if threads * max(size, LARGE_PAGE) <= most})
         by_size = {size: timed(reader, threads, size, seconds, cancel=cancel).bandwidth for size in sizes}
         small = timed(reader, 1, reader.fitting(PAGE), seconds, cancel=cancel)
         return Drive(
@@ -175,11 +176,10 @@ def timed(
     def work(which: int) -> None:
         draws = random.Random(which)
         try:
-            # A mapping is aligned to pages, as direct reads ask for, and is given back to the system when it goes.
-            with mmap.mmap(-1, block) as buffer:
-                while not (failures or cancel.is_set()) and (clock() < end or not counts[which]):
-                    reader.read(buffer, draws.randrange(reader.places(block)) * PAGE)
-                    counts[which] += 1
+            buffer = mapped(max(block, LARGE_PAGE))[:block]  # the memory that a model streams through
+            while not (failures or cancel.is_set()) and (clock() < end or not counts[which]):
+                reader.read(buffer, draws.randrange(reader.places(block)) * PAGE)
+                counts[which] += 1
         except ModelFileError as error:
             failures.append(error)
         except (OSError, MemoryError):  # there is no memory for the mapping
@@ -231,10 +231,9 @@ class _Reader:
         """How many aligned offsets such a block can be read at."""
         return max((self._size - block) // PAGE + 1, 1)
 
-    def read(self, into: mmap.mmap, offset: int) -> None:
+    def read(self, into: U8, offset: int) -> None:
         """Fill the buffer with the bytes from `offset` on, or with those up to the file's end."""
-        with memoryview(into) as view:
-            self._file.read_pages(view, offset, "", min(len(into), self._size - offset))
+        self._file.read_pages(into.data, offset, "", min(len(into), self._size - offset))
 
 
 def _refused() -> BudgetError:
