@@ -54,4 +54,6 @@ class Changing(QWidget):
     def _renew(self) -> None:
         if self._before is None and self.panel.settled:
             self._before = self.panel.budgets
+            if self.cancel_button.hasFocus():  # the sliders could not have it until now
+                self.panel.memory.slider.setFocus()
         self.apply_button.setEnabled(self.panel.runs and self.panel.budgets != self._before)

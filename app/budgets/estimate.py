@@ -50,6 +50,7 @@ class Estimator:
             fitter = self._fitter(budgets.threads)
             fit = fitter.fit(budgets)
             free = fit if budgets.context is None else fitter.fit(replace(budgets, context=None))
+            exact = fit if budgets.kv == "f16" else fitter.fit(replace(budgets, kv="f16"))
             span = fitter.span()
         return Estimate(
             budgets=budgets,
@@ -59,5 +60,5 @@ class Estimator:
             context=span.usual if free.plan is None else free.plan.context,
             threads=default_threads(),
             processors=processors(),
-            kv=fit.budgets.kv if fit.runs else "f16",
+            kv=exact.budgets.kv,  # packed where nothing else keeps the model in memory
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, Qt
+from PySide6.QtCore import QObject
 
 from app.chat import Chat
 from app.look import Appearance, Look
@@ -56,8 +56,7 @@ class LoadedBudgets(QObject):
 
         self.changing.open(opened)
         self._view.show_changing(self.changing)
-        self.changing.setFocusProxy(self.changing.panel.memory.slider)
-        self.changing.setFocus(Qt.FocusReason.OtherFocusReason)
+        self.changing.cancel_button.setFocus()
 
     def close(self) -> None:
         """Leave what is under way."""

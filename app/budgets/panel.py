@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from PySide6.QtCore import QTimer, Signal
-from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from app.budgets.budget_row import CacheRow, SliderRow
 from app.budgets.estimate import Estimate, Estimator
@@ -75,17 +75,21 @@ class BudgetPanel(QWidget):
         self.bar = MemoryBar(look)
         self.taken = label(level="small", tone="muted")
         self.reason = label(level="small", tone="muted", wrap=True)
-        below = QHBoxLayout()
+        # What will stand there has its room from the first, so that nothing jumps while a slider moves.
+        policy = self.fit.sizePolicy()
+        policy.setRetainSizeWhenHidden(True)
+        self.fit.setSizePolicy(policy)
+        self.reason.setAlignment(Qt.AlignmentFlag.AlignTop)
+        below = QVBoxLayout()
         below.setSpacing(8)
-        below.addWidget(self.fit, 1)
-        below.addWidget(self.taken)
+        for part in (self.fit, self.bar, self.taken):
+            below.addWidget(part)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(12)
         for row in (self.memory, self.context, self.cache, self.threads):
             column.addWidget(row)
         column.addLayout(below)
-        column.addWidget(self.bar)
         column.addWidget(self.reason)
         self._settled = QTimer(self, interval=SETTLED_MS, singleShot=True)
         self._settled.timeout.connect(self._ask)
@@ -100,6 +104,9 @@ class BudgetPanel(QWidget):
     def open(self, opened: Open) -> None:
         """Show another model, as soon as it is opened."""
         self.clear()
+        for line, lines in ((self.taken, 1), (self.reason, REASON_LINES)):
+            line.ensurePolished()
+            line.setMinimumHeight(lines * line.fontMetrics().lineSpacing() + 2)
         self._slow.start()
         self._asked = Budgets()
         self._cancel = self._tasks.run(partial(_begin, opened), self._on_opened, self._on_refused, self._cancel)
@@ -203,11 +210,10 @@ class BudgetPanel(QWidget):
             return
         needed = plan.weights + plan.experts + plan.arena + plan.kv + plan.activations + plan.tables + plan.vision
         self.taken.setText(
-            self.tr("{taken} of {granted}").format(taken=human_bytes(needed), granted=human_bytes(plan.ram))
+            self.tr("Takes {taken} of {granted}").format(taken=human_bytes(needed), granted=human_bytes(plan.ram))
         )
 
     def _say(self, sentence: str) -> None:
-        self.reason.setMinimumHeight(REASON_LINES * self.reason.fontMetrics().lineSpacing())  # so that nothing jumps
         self.reason.setText(breakable(sentence))
         self.reason.setAccessibleName(sentence)
 

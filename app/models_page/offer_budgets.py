@@ -32,7 +32,7 @@ class OfferBudgets(QWidget):
         self._about: tuple[Offer, int] | None = None
         self.button = QToolButton()
         self.button.setText(self.tr("With other memory or context"))
-        self.button.setProperty("quiet", True)
+        self.button.setObjectName("foldedBudgets")
         self.button.setCheckable(True)
         self.button.setIconSize(QSize(16, 16))
         self.button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)

@@ -19,9 +19,13 @@ from typing import TYPE_CHECKING
 from tests.gui.screenshots import RENDERED, SCALES, _screen
 
 if TYPE_CHECKING:
+    from PySide6.QtGui import QPixmap
+
     from app.budgets.panel import BudgetPanel
+    from app.look import Appearance
     from app.window import Window
 
+SHOWN = "labs/Shown-135M-Instruct-GGUF"
 SIZES = ((1280, 860), (420, 760))
 
 
@@ -41,57 +45,74 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def render(folder: Path, models: Sequence[Path], scale: str) -> int:
-    from PySide6.QtCore import QCoreApplication, QEvent, Qt
+    from PySide6.QtCore import Qt
+    from pytest import MonkeyPatch
 
-    from app.application import make_application, open_settings
+    from app.application import make_application
+    from app.look import Appearance
+    from tests.hub_server import HubServer
+
+    application = make_application(["screenshots"])
+    appearance = Appearance(application)
+    shelf = Path(os.environ["MILLSTREAM_HOME"]) / "models"
+    shelf.mkdir(exist_ok=True)
+    for model in models:
+        if not (shelf / model.name).exists():
+            (shelf / model.name).symlink_to(model)
+    with HubServer() as hub, MonkeyPatch.context() as patch:
+        hub.use(patch)
+        hub.add(SHOWN, {"Shown-135M-Instruct-Q4_1.gguf": models[0].read_bytes()}, licence="apache-2.0", downloads=900)
+        for dark in (False, True):
+            scheme = Qt.ColorScheme.Dark if dark else Qt.ColorScheme.Light
+            application.styleHints().colorSchemeChanged.emit(scheme)
+            for width, height in SIZES:
+                for model in models:
+                    for name, arrange in states():
+                        whole = (
+                            f"sliders-{name}-{model.stem[:7].lower()}-{width}-{'dark' if dark else 'light'}-{scale}x"
+                        )
+                        if os.environ.get("ONLY_STATES", "") in whole:
+                            window = _window(appearance, shelf, width, height)
+                            arrange(window, model)
+                            _save(window, folder / f"{whole}.png")
+    return 0
+
+
+def _window(appearance: Appearance, shelf: Path, width: int, height: int) -> Window:
+    from app.application import open_settings
     from app.bridge import Bridge
     from app.local_engine import load_local
-    from app.look import Appearance
     from app.models_page.late_hub import LateHub
     from app.models_page.services import Services, ThisMachine, bringing
     from app.window import Window
     from registry.library import Library
-    from tests.gui.states import settle
 
-    application = make_application(["screenshots"])
-    appearance = Appearance(application)
-    home = Path(os.environ["MILLSTREAM_HOME"])
-    (home / "models").mkdir(exist_ok=True)
-    for model in models:
-        if not (home / "models" / model.name).exists():
-            (home / "models" / model.name).symlink_to(model)
-    library = Library(home / "models")
-    for dark in (False, True):
-        scheme = Qt.ColorScheme.Dark if dark else Qt.ColorScheme.Light
-        application.styleHints().colorSchemeChanged.emit(scheme)
-        for width, height in SIZES:
-            for model in models:
-                for name, arrange in states():
-                    source = LateHub()
-                    services = Services(
-                        lambda: library,
-                        source,
-                        ThisMachine(lambda: library),
-                        source.renew,
-                        home / "last-used.json",
-                        bringing(lambda: library),
-                        margin=0,
-                    )
-                    window = Window(Bridge(load_local), appearance, open_settings(home / "window.ini"), services)
-                    window.resize(width, height)
-                    window.show()
-                    arrange(window, model)
-                    settle(application.processEvents, 0.1)
-                    shade = "dark" if dark else "light"
-                    file = f"sliders-{name}-{model.stem[:7].lower()}-{width}-{shade}-{scale}x.png"
-                    _whole(window).save(str(folder / file))
-                    window.close()
-                    window.deleteLater()
-                    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
-    return 0
+    def library() -> Library:
+        return Library(shelf)
+
+    home, source = shelf.parent, LateHub()
+    services = Services(
+        library, source, ThisMachine(library), source.renew, home / "last-used.json", bringing(library), margin=0
+    )
+    window = Window(Bridge(load_local), appearance, open_settings(home / "window.ini"), services)
+    window.resize(width, height)
+    window.show()
+    return window
 
 
-def _whole(window: Window):
+def _save(window: Window, path: Path) -> None:
+    from PySide6.QtCore import QCoreApplication, QEvent
+
+    from tests.gui.states import pump
+
+    pump(0.1)
+    _whole(window).save(str(path))
+    window.close()
+    window.deleteLater()
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
+
+
+def _whole(window: Window) -> QPixmap:
     """The window, and what has popped up over it."""
     from PySide6.QtCore import QSize, Qt
     from PySide6.QtGui import QPainter, QPixmap
@@ -176,8 +197,26 @@ def popover(window: Window, model: Path) -> None:
     _settle(panel)
 
 
+def offer(window: Window, model: Path) -> None:
+    """Of a model that is on the Hub."""
+    page = window.models.page
+    window.models.show()
+    page.show_part("search")
+    page.search.field.setText("Shown")
+    page.search.search()
+    _wait(lambda: page.search.rows.number_of(SHOWN) >= 0)
+    page.search.list.choose(SHOWN)
+    page.search.opened.emit(SHOWN)
+    _wait(lambda: page.repository.table.rowCount())
+    page.repository.budgets.button.click()
+    panel = page.repository.budgets.panel
+    _settle(panel)
+    panel.memory.slider.setValue(30)
+    _settle(panel)
+
+
 def states() -> Iterator[tuple[str, Callable[[Window, Path], None]]]:
-    for arrange in (library, library_less, library_cannot, popover):
+    for arrange in (library, library_less, library_cannot, popover, offer):
         yield arrange.__name__.replace("_", "-"), arrange
 
 
