@@ -25,7 +25,7 @@ SETTLED_MS = 250
 """How long a number of threads must stand: for each one the processor is measured."""
 SLOW_MS = 250
 """After which it is said that an answer is being worked out."""
-REASON_LINES = 4
+REASON_LINES = 5
 
 Open = Callable[[Cancel], tuple[Estimator, Budgets | None]]
 """Makes the estimator of a model, and tells what was chosen for it before. It may block."""
@@ -73,7 +73,6 @@ class BudgetPanel(QWidget):
         )
         self.fit = FitLine(look)
         self.bar = MemoryBar(look)
-        self.taken = label(level="small", tone="muted")
         self.reason = label(level="small", tone="muted", wrap=True)
         # What will stand there has its room from the first, so that nothing jumps while a slider moves.
         policy = self.fit.sizePolicy()
@@ -82,7 +81,7 @@ class BudgetPanel(QWidget):
         self.reason.setAlignment(Qt.AlignmentFlag.AlignTop)
         below = QVBoxLayout()
         below.setSpacing(8)
-        for part in (self.fit, self.bar, self.taken):
+        for part in (self.fit, self.bar, self.reason):
             below.addWidget(part)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
@@ -90,7 +89,6 @@ class BudgetPanel(QWidget):
         for row in (self.memory, self.context, self.cache, self.threads):
             column.addWidget(row)
         column.addLayout(below)
-        column.addWidget(self.reason)
         self._settled = QTimer(self, interval=SETTLED_MS, singleShot=True)
         self._settled.timeout.connect(self._ask)
         self._slow = QTimer(self, interval=SLOW_MS, singleShot=True)
@@ -104,9 +102,8 @@ class BudgetPanel(QWidget):
     def open(self, opened: Open) -> None:
         """Show another model, as soon as it is opened."""
         self.clear()
-        for line, lines in ((self.taken, 1), (self.reason, REASON_LINES)):
-            line.ensurePolished()
-            line.setMinimumHeight(lines * line.fontMetrics().lineSpacing() + 2)
+        self.reason.ensurePolished()
+        self.reason.setMinimumHeight(REASON_LINES * self.reason.fontMetrics().lineSpacing() + 2)
         self._slow.start()
         self._asked = Budgets()
         self._cancel = self._tasks.run(partial(_begin, opened), self._on_opened, self._on_refused, self._cancel)
@@ -122,7 +119,6 @@ class BudgetPanel(QWidget):
         self._enable(False)
         self.fit.show_fitness(None)
         self.bar.set_plan(None)
-        self.taken.clear()
         self.reason.clear()
 
     @property
@@ -190,7 +186,6 @@ class BudgetPanel(QWidget):
         self.fit.show_fitness(Fitness("cannot", sentence))
         self._say(sentence)
         self.bar.set_plan(None)
-        self.taken.clear()
         self.answered.emit()
 
     def _show_choice(self) -> None:
@@ -203,15 +198,14 @@ class BudgetPanel(QWidget):
     def _show_answer(self, estimate: Estimate) -> None:
         fitness, plan = estimate.fitness, estimate.plan
         self.fit.show_fitness(fitness)
-        self._say(fitness.why)
         self.bar.set_plan(plan)
-        if plan is None:
-            self.taken.clear()
-            return
-        needed = plan.weights + plan.experts + plan.arena + plan.kv + plan.activations + plan.tables + plan.vision
-        self.taken.setText(
-            self.tr("Takes {taken} of {granted}").format(taken=human_bytes(needed), granted=human_bytes(plan.ram))
-        )
+        taken = ""
+        if plan is not None:
+            needed = plan.weights + plan.experts + plan.arena + plan.kv + plan.activations + plan.tables + plan.vision
+            taken = self.tr("It takes {taken} of the {granted}.").format(
+                taken=human_bytes(needed), granted=human_bytes(plan.ram)
+            )
+        self._say(" ".join(filter(None, (taken, fitness.why))))
 
     def _say(self, sentence: str) -> None:
         self.reason.setText(breakable(sentence))
