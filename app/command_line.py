@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import IO, NoReturn
 
 from app import signals
-from app.commands import COMMANDS
+from app.commands import ALIASES, COMMANDS
 from app.console import BAD_INPUT, complain, open_standard_streams, write
 from engine import address_space
 from engine.errors import MillstreamError
@@ -41,6 +41,7 @@ def parser() -> argparse.ArgumentParser:
         summary = command.SUMMARY
         sub = commands.add_parser(
             command.NAME,
+            aliases=ALIASES.get(command.NAME, ()),
             help=summary,
             description=f"{summary[0].upper()}{summary[1:]}.",
             parents=command.parents(),

@@ -6,12 +6,13 @@ import io
 import os
 import shutil
 import sys
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from app.placement import context_less, granted_less
 from app.places import measurements_file
-from engine import Budgets, Finished, Settings, StorageError
+from engine import Budgets, Finished, Settings, SettingsError, StorageError
 from engine.units import NAMED, elided, plural
 
 if TYPE_CHECKING:
@@ -69,16 +70,50 @@ def columns() -> int:
 
 
 def complain(message: object) -> None:
-    """Say on standard error what is wrong, in one line: what a terminal would obey becomes U+FFFD, and an endless word
-    keeps its ends."""
-    line = "".join(char if char.isprintable() else " " if char.isspace() else "\ufffd" for char in str(message))
-    _write_error(f"millstream: {' '.join(elided(word, NAMED) for word in line.split(' '))}\n")
+    """Say on standard error what is wrong, in one line."""
+    tell(f"millstream: {message}")
+
+
+def tell(message: str) -> None:
+    """Say something on standard error, in one line."""
+    _tell(plain(message))
+
+
+def plain(text: str) -> str:
+    """In one line: what a terminal would obey becomes U+FFFD, and an endless word keeps its ends."""
+    line = "".join(char if char.isprintable() else " " if char.isspace() else "\ufffd" for char in text)
+    return " ".join(elided(word, NAMED) for word in line.split(" "))
 
 
 def note(text: str) -> None:
     """Said to a person at a terminal, not to a pipe."""
     if sys.stderr.isatty():
         _tell(text)
+
+
+def confirm(question: str) -> bool:
+    """Ask a person at a terminal, who says yes or, by anything else, no. Raises SettingsError where nobody is there."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise SettingsError(f"{question} Nobody is there to answer: say --yes to do it.")
+    _write_error(f"{plain(question)} [y/N] ")
+    answer = sys.stdin.readline()
+    if not answer.endswith("\n"):
+        _write_error("\n")
+    return answer.strip().casefold() in ("y", "yes")
+
+
+def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
+    """Lines of columns, each as wide as its widest cell; those whose numbers are in `right` are set to the right."""
+    cells = [[plain(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = (
+        "  ".join(
+            cell.rjust(width) if number in right else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in cells
+    )
+    return "".join(f"{line}\n" for line in lines)
 
 
 def note_cut(finished: Finished, context: int, way_out: str = "") -> None:
@@ -151,6 +186,11 @@ def _abandon(stream: IO[str]) -> None:
     os.close(null)
 
 
+def _beginning(line: str, most: int) -> str:
+    """At most so many characters, from its beginning."""
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
 class Progress:
     """One line on standard error that renews itself, and nothing at all where that is no terminal."""
 
@@ -160,7 +200,11 @@ class Progress:
 
     def show(self, what: str, done: int, total: int) -> None:
         """`done` of `total`, in whole percent; `total` 0 where it is not known."""
-        line = f"{what} … {100 * done // total} %" if total else f"{what} …"
+        self.say(f"{what} … {100 * done // total} %" if total else f"{what} …")
+
+    def say(self, line: str) -> None:
+        """Any text, as far as one line of the terminal holds it."""
+        line = _beginning(plain(line), columns() - 1)
         if self._terminal and line != self._shown:
             _write_error(f"\r\x1b[K{line}")
             self._shown = line
@@ -191,6 +235,13 @@ def find_model(name: str) -> Path:
         line.clear()
 
 
+def tower_of(path: Path, mmproj: str | None) -> Path | None:
+    """The vision tower that was chosen, or the one that the library knows of where it does not lie beside the model."""
+    from registry.library import Library
+
+    return Library.default().tower_of(path) if mmproj is None else Path(mmproj)
+
+
 def open_engine(model: str, budgets: Budgets, mmproj: str | None = None) -> Engine:
     """Find and load MODEL, which sees with `mmproj` or with the tower beside it.
 
@@ -206,7 +257,7 @@ def open_engine(model: str, budgets: Budgets, mmproj: str | None = None) -> Engi
         engine = Engine.load(
             path,
             budgets,
-            mmproj=mmproj,
+            mmproj=tower_of(path, mmproj),
             progress=lambda step: line.show(step.what, step.done, step.total),
             measurements=measurements_file(),
         )

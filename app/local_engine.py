@@ -34,24 +34,25 @@ def load_local(model: str, report: Report, cancel: Cancel, budgets: Budgets | No
         )
     else:
         path = library.resolve(model)
+    tower = library.tower_of(path)
     chosen = None if budgets is not None else ChosenBudgets(budgets_file()).of(path)
     if chosen is None:
-        return _opened(path, budgets, report, cancel)
+        return _opened(path, tower, budgets, report, cancel)
     try:
-        return _opened(path, chosen, report, cancel)
+        return _opened(path, tower, chosen, report, cancel)
     except (BudgetError, SettingsError) as error:
         # There may be less memory than there was then.
         log.info("%s cannot use what was chosen for it: %s", path, error)
-        return _opened(path, None, report, cancel)
+        return _opened(path, tower, None, report, cancel)
 
 
-def _opened(path: Path, budgets: Budgets | None, report: Report, cancel: Cancel) -> ChatEngine:
+def _opened(path: Path, tower: Path | None, budgets: Budgets | None, report: Report, cancel: Cancel) -> ChatEngine:
     from engine import Engine, plan
 
     measurements = measurements_file()
     if not measurements.exists():
         report(Loading("Measuring this machine", 0, 0))
-        plan(path, budgets, measurements=measurements, cancel=cancel)
+        plan(path, budgets, mmproj=tower, measurements=measurements, cancel=cancel)
         cancel.check()
     report(Loading("Opening the model", 0, 0))
     how: Plan | None = None
@@ -65,6 +66,7 @@ def _opened(path: Path, budgets: Budgets | None, report: Report, cancel: Cancel)
     return Engine.load(
         path,
         budgets,
+        mmproj=tower,
         planned=planned,
         progress=lambda progress: report(Loading(progress.what, progress.done, progress.total, how)),
         cancel=cancel,

@@ -13,7 +13,9 @@ from app.chat import Chat, ChatState
 from app.look import Appearance, Look
 from app.model_bar import ModelBar
 from app.models_page.desk import Desk
+from app.models_page.last_used import LastUsed
 from app.models_page.services import Services
+from app.models_page.tasks import Tasks
 from app.start_panel import StartPanel
 
 if TYPE_CHECKING:
@@ -37,6 +39,9 @@ class ModelsView(QObject):
         self._bar = model_bar
         self._chat = chat
         self._page: ModelsPage | None = None
+        self._started = False
+        self._used: Path | None = None
+        self._tasks = Tasks(self, threads=1)
         self.desk = Desk(services, self)
         self.desk.changed.connect(lambda _: self._show_downloads())
         appearance.changed.connect(self._apply_look)
@@ -64,7 +69,8 @@ class ModelsView(QObject):
         return self._page
 
     def start(self) -> None:
-        """Go on with the downloads that an earlier run left."""
+        """Go on with the downloads that an earlier run left, and take note of what is loaded from now on."""
+        self._started = True
         self.desk.start()
 
     def show(self) -> None:
@@ -92,6 +98,7 @@ class ModelsView(QObject):
     def close(self) -> None:
         if self._page is not None:
             self._page.shut_down()
+        self._tasks.close()
         self.desk.close()
 
     def _load(self, model: str) -> None:
@@ -99,14 +106,26 @@ class ModelsView(QObject):
         self._chat.open(model, self.page.model.chosen(model))
 
     def _on_state(self, state: ChatState) -> None:
+        loaded = self._chat.loaded
+        self._note_use(Path(loaded.info.path) if loaded is not None else None)
         if self._page is None:
             return
         self._page.set_busy(state in ("loading", "fetching"))
-        loaded = self._chat.loaded
         if loaded is None:
             self._page.set_loaded(None, 0)
         else:
             self._page.set_loaded(Path(loaded.info.path), held(loaded.plan))
+
+    def _note_use(self, path: Path | None) -> None:
+        """Once for each time that a model is loaded."""
+        if path == self._used or not self._started:
+            return
+        self._used = path
+        if path is not None:
+            self._tasks.run(
+                lambda _: LastUsed(self._services.last_used).used(path),
+                lambda _: self._page.shelf.refresh() if self._page is not None else None,
+            )
 
     def _show_downloads(self) -> None:
         running = self.desk.running

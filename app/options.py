@@ -33,25 +33,25 @@ def model(*, default: str | None = None, sweep: bool = False) -> argparse.Argume
     group = parser.add_argument_group("how the model is run")
     group.add_argument(
         "--threads",
-        type=_auto(_whole),
+        type=_auto(whole),
         metavar="N",
         help="threads that compute (default: one for each performance core)",
     )
     group.add_argument(
         "--context",
-        type=_auto(_whole),
+        type=_auto(whole),
         metavar="N",
         help="tokens that prompt and reply may fill together (default: as many as the model allows, up to 8192, and "
         "where memory is short fewer, down to 1024)",
     )
     group.add_argument("--kv", default=Budgets.kv, metavar="FORM", help="key-value cache: f16 (default), f32 or q8_0")
-    group.add_argument("--chunk", type=_auto(_whole), metavar="N", help=f"prompt tokens per pass ({Budgets.chunk})")
+    group.add_argument("--chunk", type=_auto(whole), metavar="N", help=f"prompt tokens per pass ({Budgets.chunk})")
     group.add_argument(
-        "--mmproj", type=_text, metavar="FILE", help="the model's vision tower (default: the one that lies beside it)"
+        "--mmproj", type=text, metavar="FILE", help="the model's vision tower (default: the one that lies beside it)"
     )
     group.add_argument(
         "--max-patches",
-        type=_auto(_whole),
+        type=_auto(whole),
         metavar="N",
         help="look at a picture in at most so many patches, which bounds time and memory (default: 4096 where the size "
         "follows the picture's own, as in Qwen's models, else what the model was made for)",
@@ -83,13 +83,13 @@ def model(*, default: str | None = None, sweep: bool = False) -> argparse.Argume
     )
     group.add_argument(
         "--io-threads",
-        type=_auto(_whole),
+        type=_auto(whole),
         metavar="N",
         help="reads from disk at once, 1 to 64 (default: as many as this disk gains from)",
     )
     group.add_argument(
         "--block-rows",
-        type=_auto(_whole),
+        type=_auto(whole),
         metavar="N",
         help="most rows of a matrix that are read at once, at least 1 (default: as suits the memory and the disk)",
     )
@@ -100,7 +100,7 @@ def prompt() -> argparse.ArgumentParser:
     """The text to begin from."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument(
-        "-p", "--prompt", type=_text, required=True, metavar="TEXT", help="the prompt; - reads standard input"
+        "-p", "--prompt", type=text, required=True, metavar="TEXT", help="the prompt; - reads standard input"
     )
     return parser
 
@@ -109,12 +109,12 @@ def sampling() -> argparse.ArgumentParser:
     """How a reply is made."""
     parser = argparse.ArgumentParser(add_help=False)
     group = parser.add_argument_group("how the reply is made")
-    group.add_argument("--system", type=_text, metavar="TEXT", help="instructions before the conversation")
+    group.add_argument("--system", type=text, metavar="TEXT", help="instructions before the conversation")
     group.add_argument(
-        "--max-tokens", type=_whole, metavar="N", help="most tokens of a reply (default: until the context is full)"
+        "--max-tokens", type=whole, metavar="N", help="most tokens of a reply (default: until the context is full)"
     )
     group.add_argument(
-        "--seed", type=_whole, metavar="N", help="the same seed gives the same reply (default: a fresh one each time)"
+        "--seed", type=whole, metavar="N", help="the same seed gives the same reply (default: a fresh one each time)"
     )
     group.add_argument(
         "--temperature",
@@ -124,14 +124,14 @@ def sampling() -> argparse.ArgumentParser:
         help=f"0 always takes the likeliest token ({Settings.temperature})",
     )
     for name, kind, default, meaning in (
-        ("--top-k", _whole, Settings.top_k, "only the K likeliest tokens, 0 is off"),
+        ("--top-k", whole, Settings.top_k, "only the K likeliest tokens, 0 is off"),
         ("--top-p", float, Settings.top_p, "only the likeliest tokens that make up P, 1 is off"),
         ("--min-p", float, Settings.min_p, "only tokens P times as likely as the likeliest, 0 is off"),
         ("--repetition-penalty", float, Settings.repetition_penalty, "above 1, used tokens become less likely"),
     ):
         group.add_argument(name, type=kind, default=default, metavar="X", help=f"{meaning} ({default})")
     group.add_argument(
-        "--stop", type=_text, action="append", default=[], metavar="TEXT", help="end before this text; repeatable"
+        "--stop", type=text, action="append", default=[], metavar="TEXT", help="end before this text; repeatable"
     )
     group = parser.add_argument_group("reasoning")
     group.add_argument(
@@ -188,7 +188,7 @@ def images(parser: argparse.ArgumentParser) -> None:
     """`--image`, for the commands that have it."""
     parser.add_argument(
         "--image",
-        type=_text,
+        type=text,
         action="append",
         default=[],
         metavar="FILE",
@@ -220,7 +220,7 @@ def prompt_text(arguments: argparse.Namespace) -> str:
         raise SettingsError(f"Standard input cannot be read: {error.strerror}.") from error
 
 
-def _text(argument: str) -> str:
+def text(argument: str) -> str:
     """An argument that is text. Bytes that are not UTF-8 have become lone surrogates on their way here."""
     try:
         argument.encode()
@@ -237,7 +237,7 @@ def size(argument: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def _whole(argument: str) -> int:
+def whole(argument: str) -> int:
     try:
         return int(argument)
     except ValueError as error:

@@ -118,10 +118,10 @@ def _gguf(stem: str, count: int, files: Sequence[RemoteFile], towers: Sequence[R
     model = stem.rpartition("/")[2]
     ranks = {name: rank for rank, name in enumerate(likeliest(model, {tower.name for tower in towers}))}
     choices = tuple(sorted(towers, key=lambda tower: (ranks[tower.name], tower.path)))
-    return Offer(_encoding(stem) or model, GGUF, parts + choices[:1], choices, problem)
+    return Offer(encoding(stem) or model, GGUF, parts + choices[:1], choices, problem)
 
 
-def _encoding(stem: str) -> str:
+def encoding(stem: str) -> str:
     """The encoding that a path names, in its last part before its folder; "" where it names none."""
     for part in reversed(stem.split("/")):
         if named := list(_ENCODING.finditer(part)):
@@ -151,7 +151,7 @@ def _cut(files: Iterable[RemoteFile]) -> list[Offer]:
     why = "It was cut into pieces that have to be joined by hand: it cannot be loaded. Choose another file."
     return [
         Offer(
-            _encoding(stem) or stem.rpartition("/")[2], GGUF, tuple(sorted(found, key=lambda file: file.path)), (), why
+            encoding(stem) or stem.rpartition("/")[2], GGUF, tuple(sorted(found, key=lambda file: file.path)), (), why
         )
         for stem, found in groups.items()
     ]

@@ -1,83 +1,117 @@
-"""Taking a model out of the library, and finding those in it that are damaged."""
+"""A model taken out of the library: it leaves its place in one step, and is deleted where nothing is listed."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import tempfile
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from engine.errors import ModelFileError, StorageError
-from registry.downloads.files import inside
-from registry.library import LEVELS, Library, LibraryModel
-from registry.links import SUFFIX as LINK
-from registry.provenance import FILE, read_provenance
+from engine.errors import MillstreamError, StorageError
+from engine.formats import open_index
+from engine.interrupts import held_back
+from registry.copying import storage
+from registry.saved import rename
+
+WORK: Final = ".removed-"
+"""How the folders begin in which lies what is being deleted."""
+LEVELS: Final = ("", "*/", "*/*/", "*/*/*/")
+"""Where such folders may be: beside whatever the library lists."""
 
 
 @dataclass(frozen=True)
-class DamagedModel:
-    """A model that `Library.list` leaves out: `files` are those that are damaged or of another size than they came."""
+class Removal:
+    """`paths` are what is deleted, all in the library. `frees` is in bytes: a file that has another name elsewhere, as
+    a vision tower that two models share, frees nothing."""
 
     name: str
-    folder: Path
-    files: tuple[str, ...]
-    nbytes: int
+    root: Path
+    paths: tuple[Path, ...]
+    frees: int
+
+    def run(self) -> None:
+        """Do it. What a killed run left is deleted, too. Raises `StorageError`; then all is where it was, or what is
+        left of it is not listed."""
+        for left in (path for level in LEVELS for path in self.root.glob(f"{level}{WORK}*")):
+            shutil.rmtree(left, ignore_errors=True)
+        beside = self.paths[0].parent
+        with held_back(), storage(self.paths[0]):
+            work = Path(tempfile.mkdtemp(prefix=WORK, dir=beside))
+            self._leave(work)
+        with storage(work):
+            shutil.rmtree(work)
+        with suppress(OSError):  # folders that hold something else stay
+            while beside != self.root:
+                beside.rmdir()
+                beside = beside.parent
+
+    def _leave(self, work: Path) -> None:
+        """Raises OSError, and then all is where it was."""
+        gone: list[tuple[Path, Path]] = []
+        try:
+            for number, path in enumerate(self.paths):
+                rename(path, work / str(number))
+                gone.append((path, work / str(number)))
+        except OSError:
+            for path, now in reversed(gone):
+                with suppress(OSError):
+                    rename(now, path)
+            with suppress(OSError):
+                work.rmdir()
+            raise
 
 
-def remove(library: Library, model: LibraryModel | DamagedModel) -> None:
-    """Delete a model's files, and the folders above it that are empty then. What only the library's link leads to stays
-    where it is.
+def removal(root: Path, name: str, place: Path) -> Removal:
+    """That of a model which is listed by this name, and is `place` in the library. Of a link, the link is removed, and
+    never what it leads to.
 
-    Raises ModelFileError where it is not in the library, StorageError where the disk refuses.
+    Raises `StorageError` where links lead out of the library.
     """
-    steps = model.name.split("/")
-    folder = library.root.joinpath(*steps)
-    path = model.folder if isinstance(model, DamagedModel) else model.path
-    if isinstance(model, LibraryModel) and model.linked:
-        path = folder.with_name(f"{folder.name}{LINK}")
-    target = folder if folder == path or folder in path.parents else path
-    if library.root not in target.parents:
-        raise ModelFileError(f"{model.name} does not lie in the library ({library.root}): remove it where it is.")
-    inside(library.root, *target.parent.relative_to(library.root).parts)
-    try:
-        if target.is_dir() and not target.is_symlink():
-            shutil.rmtree(target)
-        else:
-            target.unlink()
-        for above in target.parents:
-            if above == library.root or any(above.iterdir()):
-                break
-            above.rmdir()
-    except FileNotFoundError:
-        return
-    except OSError as error:
+    with storage(place):
+        try:
+            inside = place.parent.resolve().is_relative_to(root.resolve())
+        except RuntimeError:  # links in a circle
+            inside = False
+    if not inside:
         raise StorageError(
-            f"{model.name} could not be removed ({error.strerror or error}): close what uses it, and try again."
-        ) from error
+            f"{name} lies outside the library ({place.parent.resolve()}), where a link leads: nothing was removed. "
+            "Delete it there, or remove the link."
+        )
+    paths = _parts(place)
+    with storage(place):
+        return Removal(name, root, paths, _frees(paths))
 
 
-def damaged(library: Library) -> tuple[DamagedModel, ...]:
-    """Those that Millstream downloaded and that are not whole any more, by name."""
-    return tuple(sorted(_damaged(library.root, library.root, LEVELS), key=lambda model: model.name.casefold()))
-
-
-def _damaged(root: Path, folder: Path, levels: int) -> Iterator[DamagedModel]:
-    for path in folder.glob("*"):
-        if path.name.startswith(".") or not path.is_dir():
-            continue
-        if (path / FILE).is_file():
-            if (kept := read_provenance(path)) is None:
-                continue
-            wrong = [file.name for file in kept.files if file.damaged or _size(path / file.name) != file.nbytes]
-            if wrong:
-                nbytes = sum(file.nbytes for file in kept.files)
-                yield DamagedModel(path.relative_to(root).as_posix(), path, tuple(wrong), nbytes)
-        elif levels:
-            yield from _damaged(root, path, levels - 1)
-
-
-def _size(path: Path) -> int:
+def _parts(place: Path) -> tuple[Path, ...]:
+    """A split model is all its parts, the first one first: without it the others are not listed."""
+    if place.is_symlink() or place.suffix != ".gguf":
+        return (place,)
     try:
-        return path.stat().st_size
-    except OSError:
-        return -1
+        parts = tuple(place.with_name(part.name) for part in open_index(place).paths)
+    except MillstreamError:
+        return (place,)
+    return parts if place in parts else (place,)
+
+
+def _frees(paths: tuple[Path, ...]) -> int:
+    """The sizes of the files, without those that keep a name elsewhere. Raises OSError."""
+    status = [path.lstat() for path in _files(paths)]
+    here = Counter((each.st_dev, each.st_ino) for each in status)
+    sizes = {
+        (each.st_dev, each.st_ino): each.st_size for each in status if here[each.st_dev, each.st_ino] >= each.st_nlink
+    }
+    return sum(sizes.values())
+
+
+def _files(paths: tuple[Path, ...]) -> Iterator[Path]:
+    for path in paths:
+        if path.is_symlink() or not path.is_dir():
+            yield path
+            continue
+        for folder, _, names in os.walk(path):
+            yield from (Path(folder, name) for name in names)

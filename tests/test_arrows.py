@@ -28,7 +28,7 @@ OPEN_TO_REGISTRY = (
     *("engine.cgroups", "engine.cores", "engine.kernels.native.library"),
     *("engine.memory.figures", "engine.memory.machine"),
     # What a choice of models and its fit reckon with: the rules of a plan, and how many bits an encoding has.
-    *("engine.memory.forecast", "engine.planning", "engine.weights"),
+    *("engine.checks", "engine.memory.forecast", "engine.memory.needs", "engine.planning", "engine.weights"),
 )
 TENSOR_LIBRARIES = {"numpy", "torch", "triton", "safetensors"}
 ACCURACY_REFERENCE = ("engine/kernels/reference.py", "engine/kernels/reference_recurrent.py")

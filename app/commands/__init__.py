@@ -6,7 +6,24 @@ import argparse
 from collections.abc import Sequence
 from typing import Protocol
 
-from app.commands import bench, chat, fingerprint, fit, info, models, plan, probe, run
+from app.commands import (
+    bench,
+    chat,
+    downloads,
+    fingerprint,
+    fit,
+    importing,
+    info,
+    listing,
+    plan,
+    probe,
+    pull,
+    remove,
+    run,
+    search,
+    token,
+    verify,
+)
 
 
 class Command(Protocol):
@@ -29,4 +46,9 @@ class Command(Protocol):
         ...
 
 
-COMMANDS: tuple[Command, ...] = (chat, run, info, plan, fit, probe, bench, fingerprint, models)
+COMMANDS: tuple[Command, ...] = (
+    *(chat, run, search, pull, downloads, listing, importing, verify, remove, token),
+    *(info, fit, plan, probe, bench, fingerprint),
+)
+ALIASES = {listing.NAME: ("models",)}
+"""Other names of commands."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from app import child, options, sweep, versus
-from app.console import BAD_INPUT, Progress, columns, find_model, open_engine, write
+from app.console import BAD_INPUT, Progress, columns, find_model, open_engine, tower_of, write
 from app.placement import a_token
 from engine import Budgets, ModelInfo, SettingsError, human_bytes
 from engine.checks import check_budgets, check_count
@@ -129,7 +129,7 @@ def _sweep(arguments: argparse.Namespace, budgets: Sequence[Budgets], limit: flo
 
     path = find_model(arguments.model).absolute()
     # A file that cannot run is refused once, and not under each budget.
-    model = describe(path, mmproj=arguments.mmproj)
+    model = describe(path, mmproj=tower_of(path, arguments.mmproj))
     commands = [
         (each.ram, child.our_command(path, _options(arguments, _with_context(arguments, each, model))))
         for each in budgets
@@ -179,7 +179,7 @@ def _compare(arguments: argparse.Namespace, budgets: Budgets, limit: float) -> i
     check_count("--rounds", rounds)
     path = find_model(arguments.model).absolute()
     # A file that cannot run is refused before the peer has run for minutes.
-    model = describe(path, mmproj=arguments.mmproj)
+    model = describe(path, mmproj=tower_of(path, arguments.mmproj))
     budgets = _with_context(arguments, budgets, model)
     peer = versus.peer_command(arguments.vs, path)
     ours = child.our_command(path, _options(arguments, budgets))

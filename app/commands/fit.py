@@ -74,7 +74,7 @@ def _remote(arguments: argparse.Namespace, id: str, part: str, budgets: Budgets,
     from registry.fit import fit_offer
     from registry.headers import Headers
     from registry.items import offers
-    from registry.naming import offer_named
+    from registry.naming import choose
     from registry.sources.hub import Hub
 
     source, headers = Hub.from_environment(), Headers(headers_folder())
@@ -83,7 +83,7 @@ def _remote(arguments: argparse.Namespace, id: str, part: str, budgets: Budgets,
         line.show(f"Looking at {id}", 0, 0)
         repository = headers.repository(source, id, here.cancel)
         offered = offers(repository)
-        chosen = (offer_named(part, id, offered),) if part else offered
+        chosen = (choose(id, offered, part).offer,) if part else offered
         found: list[tuple[Offer, Fit]] = []
         for offer in chosen:
 

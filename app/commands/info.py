@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 
 from app import options
-from app.console import find_model, write
+from app.console import find_model, tower_of, write
 from engine import human_bytes
 from engine.units import plural
 
@@ -28,7 +28,8 @@ def execute(arguments: argparse.Namespace) -> int:
     from engine import describe
 
     budgets = options.budgets(arguments)
-    model = describe(find_model(arguments.model), budgets, mmproj=arguments.mmproj)
+    path = find_model(arguments.model)
+    model = describe(path, budgets, mmproj=tower_of(path, arguments.mmproj))
     if arguments.json:
         write(json.dumps(dataclasses.asdict(model), ensure_ascii=False) + "\n")
         return 0

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from app import options, placement
-from app.console import Progress, columns, find_model, write
+from app.console import Progress, columns, find_model, tower_of, write
 from app.places import measurements_file
 from engine import Plan, human_bytes
 from engine.cores import processors
@@ -45,7 +45,7 @@ def execute(arguments: argparse.Namespace) -> int:
         made = plan(
             path,
             budgets,
-            mmproj=arguments.mmproj,
+            mmproj=tower_of(path, arguments.mmproj),
             measurements=measurements_file(),
             remeasure=arguments.remeasure,
         )

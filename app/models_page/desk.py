@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,10 +106,8 @@ class Desk(QObject):
 
     def _ask(self, call: Callable[[Downloads], object]) -> None:
         def work(_: Cancel) -> None:
-            try:
+            with suppress(KeyError):  # the item has gone meanwhile
                 call(self._there())
-            except KeyError:
-                """It has gone meanwhile."""
 
         self._tasks.run(work, lambda _: None, self._fail)
 

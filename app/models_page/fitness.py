@@ -51,7 +51,7 @@ def words(fitness: Fitness, tr: Translate = as_it_is) -> str:
 def explained(fitness: Fitness, tr: Translate = as_it_is) -> str:
     """All that there is to say, for a tooltip."""
     said = [words(fitness, tr)]
-    if fitness.first_token_s:
+    if fitness.first_token_s is not None and fitness.first_token_s >= 1:
         wait = tr("the first word of an answer comes after about {n} s").format(n=f"{fitness.first_token_s:.0f}")
         said.append(wait)
     told = "; ".join(said)

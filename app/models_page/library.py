@@ -35,8 +35,9 @@ class LibrarySection(Section):
     def _row(self, kept: Kept) -> Row:
         used = day(kept.used, date.today(), translated)
         note, tone = (self.tr("last used {day}").format(day=used) if used else ""), ""
-        if kept.broken:
-            note, tone = self.tr("damaged: it can be repaired"), "bad"
+        if not kept.sound and not kept.linked:
+            note = self.tr("damaged: it can be repaired") if kept.folder is not None else self.tr("damaged")
+            tone = "bad"
         elif kept.problem:
             note, tone = self.tr("not found where it lies"), "warn"
         elif self._shelf.is_loaded(kept):

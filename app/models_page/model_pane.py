@@ -152,7 +152,7 @@ class ModelPane(Pane):
     def _show_actions(self, kept: Kept) -> None:
         loaded, reading = self._shelf.is_loaded(kept), self._shelf.verifying == kept.name
         folder = kept.folder
-        if kept.broken and folder is not None:
+        if not kept.sound and folder is not None:
             main = Deed(self.tr("Repair"), lambda: self._repair(kept))
         elif not kept.sound:
             main = None

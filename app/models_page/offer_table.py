@@ -62,7 +62,7 @@ class OfferTable(QAbstractTableModel):
             return ", ".join(part for part in (choice.offer.name, self.state(choice)) if part)
         if role not in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.AccessibleTextRole):
             return None
-        return (choice.offer.name, size(choice.offer.nbytes), words(choice.fitness, translated))[column]
+        return (choice.offer.name, size(choice.offer.nbytes), self._fit(choice))[column]
 
     def state(self, choice: Choice) -> str:
         """What stands after the name."""
@@ -85,6 +85,11 @@ class OfferTable(QAbstractTableModel):
             if (new := changed(choice)) != choice:
                 self._choices[number] = new
                 self.dataChanged.emit(self.index(number, 0), self.index(number, 2))
+
+    def _fit(self, choice: Choice) -> str:
+        fitness = choice.fitness
+        told = words(fitness, translated)
+        return f"{told}: {fitness.why}" if fitness.kind == "cannot" and fitness.why else told
 
     def _files(self, choice: Choice) -> str:
         names = [file.path for file in choice.offer.files[:8]]

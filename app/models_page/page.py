@@ -73,6 +73,7 @@ class ModelsPage(QWidget):
         }
         self.nothing = Pane()
         self.nothing.actions.hide()
+        self.nothing.body.addStretch(1)
         self.repository = RepositoryPane(services, self.tasks, self.fitting, desk, self.shelf, look)
         self.model = ModelPane(services, self.fitting, desk, self.shelf, look)
         self.download = DownloadPane(services, self.tasks, desk, self.shelf, look)
@@ -125,7 +126,7 @@ class ModelsPage(QWidget):
             self._show_details(part, row.key)
         else:
             hint = self.tr("Choose a model to see how it would run here.") if part == "search" else ""
-            self.nothing.show_head("", "", (), hint)
+            self.nothing.show_head("", "", (hint,))
             self._details.setCurrentWidget(self.nothing)
             if not self._narrow and part != "search":
                 section.list.choose_first()

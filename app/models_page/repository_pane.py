@@ -15,12 +15,13 @@ from app.look import Look, label
 from app.models_page.action_bar import Deed, Question
 from app.models_page.acts import Choice, choice_of
 from app.models_page.desk import Desk
-from app.models_page.figures import count, left, of_size, size
+from app.models_page.figures import left, of_size, size
 from app.models_page.fitness import Fitness, words
 from app.models_page.offer_budgets import OfferBudgets
 from app.models_page.offer_table import OfferTable
 from app.models_page.offer_view import OfferView
 from app.models_page.pane import Pane
+from app.models_page.repository_head import head
 from app.models_page.services import Services
 from app.models_page.shelf import Shelf
 from app.models_page.suggestion import Suggestion
@@ -80,13 +81,11 @@ class RepositoryPane(Pane):
         shelf.changed.connect(self._renew)
 
     def show_suggestion(self, suggestion: Suggestion) -> None:
-        self._suggestion = suggestion
-        self._open(suggestion.repository)
+        self._open(suggestion.repository, suggestion, None)
 
     def show_repository(self, repository: Repository) -> None:
         """One that a search found; its files are asked for."""
-        self._suggestion = None
-        self._open(repository.id, repository)
+        self._open(repository.id, None, repository)
 
     def set_busy(self, busy: bool) -> None:
         """While a model is being loaded, no other can be."""
@@ -106,14 +105,14 @@ class RepositoryPane(Pane):
         row = self.offers.currentIndex().row()
         return self.table.choices[row] if 0 <= row < self.table.rowCount() else None
 
-    def _open(self, id: str, found: Repository | None = None) -> None:
+    def _open(self, id: str, suggestion: Suggestion | None, found: Repository | None) -> None:
         if id != self._id:
             self.actions.answer()
             self.trouble.clear()
             self.table.set_choices(())
-        elif self._repository is not None and self._lately(id) is not None:
+        elif suggestion == self._suggestion and self._repository is not None and self._lately(id) is not None:
             return
-        self._id, self._repository = id, None
+        self._id, self._suggestion, self._repository = id, suggestion, None
         self._show_head(found)
         if (known := self._lately(id)) is not None:
             self._asking.set()
@@ -223,30 +222,7 @@ class RepositoryPane(Pane):
         self._show_actions()
 
     def _show_head(self, repository: Repository | None) -> None:
-        suggestion = self._suggestion
-        facts = []
-        if repository is not None:
-            facts = [repository.licence, repository.family]
-            if repository.downloads:
-                facts.append(self.tr("{n} downloads a month").format(n=count(repository.downloads)))
-            if repository.updated:
-                facts.append(self.tr("changed {day}").format(day=repository.updated))
-            if repository.gated:
-                facts.append(self.tr("asks you to agree to its conditions"))
-        if suggestion is None:
-            self.show_head(self._id.rpartition("/")[2], self._id, tuple(facts))
-            return
-        told = [suggestion.licence]
-        if suggestion.context:
-            told.append(self.tr("remembers up to {n} tokens").format(n=f"{suggestion.context:,}"))
-        if suggestion.sees:
-            told.append(self.tr("sees pictures"))
-        if suggestion.thinks:
-            told.append(self.tr("thinks before it answers"))
-        if suggestion.gated:
-            told.append(self.tr("asks you to agree to its conditions"))
-        paragraph = " ".join(part for part in (suggestion.good_for, suggestion.why) if part)
-        self.show_head(suggestion.name, self._id, tuple(told), paragraph)
+        self.show_head(*head(self._id, repository, self._suggestion, self.tr))
 
     def _show_actions(self) -> None:
         choice = self.choice
@@ -273,9 +249,10 @@ class RepositoryPane(Pane):
         quiet = []
         if choice.partial:
             quiet.append(Deed(self.tr("Remove"), self._ask_to_remove))
-        self.actions.show_deeds(
-            offer.name, figures, self._deed(choice), quiet, progress=progress, sentence=sentence, tone=tone
-        )
+        main, wanted = self._deed(choice), choice.wanted
+        if choice.act == "download" and not choice.fitness.runs and wanted is not None:
+            main, quiet = None, [Deed(self.tr("Download anyway"), lambda: self._desk.add(wanted))]
+        self.actions.show_deeds(offer.name, figures, main, quiet, progress=progress, sentence=sentence, tone=tone)
 
     def _deed(self, choice: Choice) -> Deed | None:
         item, kept, wanted = choice.item, choice.kept, choice.wanted

@@ -141,7 +141,8 @@ class ThisMachine:
         from registry.fit import Fitter, fitter_of_file
 
         def make(threads: int | None) -> Fitter:
-            return fitter_of_file(model, Budgets(threads=threads), self._here(cancel), unloading=unloading)
+            tower, place = self._library().tower_of(model), self._here(cancel)
+            return fitter_of_file(model, Budgets(threads=threads), place, mmproj=tower, unloading=unloading)
 
         return Estimator(make, self._fitting)
 

@@ -17,7 +17,6 @@ from engine.cancel import Cancel
 if TYPE_CHECKING:
     from registry.library import LibraryModel
     from registry.progress import Progress
-    from registry.removing import DamagedModel
 
 INTERVAL = 0.1
 
@@ -29,7 +28,7 @@ class Kept:
     `linked`: it lies elsewhere. `used` and `day` are days, "" where they are not known: when it was loaded last, and
     when it came."""
 
-    model: LibraryModel | DamagedModel
+    model: LibraryModel
     path: Path
     nbytes: int
     folder: Path | None = None
@@ -91,19 +90,12 @@ class Shelf(QObject):
         return self.loaded is not None and kept.path in (self.loaded, *self.loaded.parents)
 
     def set_loaded(self, path: Path | None) -> None:
-        """Which model answers now; from when on it counts as used."""
+        """Which model answers now."""
         self.loaded = path
-        if path is not None:
-            self._tasks.run(lambda _: self._last_used.used(path), lambda _: self.refresh())
         self.changed.emit()
 
     def remove(self, kept: Kept) -> None:
-        def work(_: Cancel) -> None:
-            from registry.removing import remove
-
-            remove(self._services.library(), kept.model)
-
-        self._tasks.run(work, lambda _: self.refresh(), self._fail)
+        self._tasks.run(lambda _: self._services.library().remove(kept.name), lambda _: self.refresh(), self._fail)
 
     def verify(self, kept: Kept) -> None:
         """Read all of it again; a second one waits for nobody: it takes the place of the first."""
@@ -132,24 +124,10 @@ class Shelf(QObject):
             self.changed.emit()
 
     def _look(self, _: Cancel) -> tuple[Kept, ...]:
-        from registry.provenance import FILE, read_provenance
-        from registry.removing import damaged
-
         library, days = self._services.library(), self._last_used.days()
         library.require_there()
-        found = [
-            Kept(model, model.path, model.nbytes, problem=model.problem, linked=model.linked)
-            for model in (*library.list(), *library.absent())
-        ]
-        found += [Kept(model, model.folder, model.nbytes, broken=model.files) for model in damaged(library)]
-        told = []
-        for kept in sorted(found, key=lambda kept: kept.title.casefold()):
-            folder = kept.path if kept.path.is_dir() else kept.path.parent
-            used = days.get(str(kept.path), "")
-            if not kept.linked and (folder / FILE).is_file() and (origin := read_provenance(folder)) is not None:
-                kept = replace(kept, folder=folder, day=origin.day, licence=origin.licence)
-            told.append(replace(kept, used=used))
-        return tuple(told)
+        found = (_kept(model, days.get(str(model.path), "")) for model in library.known())
+        return tuple(sorted(found, key=lambda kept: kept.title.casefold()))
 
     def _found(self, models: tuple[Kept, ...]) -> None:
         self.models, self.known = models, True
@@ -167,3 +145,24 @@ class Shelf(QObject):
 
     def _fail(self, sentence: str, _: BaseException) -> None:
         self.failed.emit(sentence)
+
+
+def _kept(model: LibraryModel, used: str) -> Kept:
+    """With what the note in its folder says of where it is from, where there is one."""
+    from registry.provenance import FILE, read_provenance
+
+    kept = Kept(model, model.path, model.nbytes, problem=model.problem, linked=model.linked, used=used)
+    folder = model.place
+    if model.linked or not (folder / FILE).is_file() or (origin := read_provenance(folder)) is None:
+        return kept
+    broken = [file.name for file in origin.files if file.damaged or _size(folder / file.name) != file.nbytes]
+    # What is told of broken files is more than that there are some.
+    problem = "" if broken else kept.problem
+    return replace(kept, folder=folder, broken=tuple(broken), problem=problem, day=origin.day, licence=origin.licence)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return -1

@@ -14,7 +14,7 @@ from typing import Literal
 from engine.cancel import Cancel
 from engine.errors import DownloadError, StorageError
 from registry.downloads.files import NEW, inside, make_folder, storage
-from registry.downloads.record import ItemFolder, Record
+from registry.downloads.record import ItemFolder, Record, Wanted
 from registry.downloads.transfer import CHUNK, Transfer, WrongFileError, is_whole, part_bytes, sha256_of
 from registry.downloads.waits import Bandwidth
 from registry.provenance import FILE, KeptFile, Provenance, read_provenance
@@ -22,6 +22,27 @@ from registry.saved import rename
 from registry.sources.source import RemoteFile, Source
 
 Step = Literal["checking", "downloading", "verifying"]
+
+
+def in_library(root: Path, wanted: Wanted) -> Path | None:
+    """The folder of the model where the library has it already, as it is wanted. Raises DownloadError for what cannot
+    be kept on a disk, StorageError."""
+    target = inside(root, *wanted.steps())
+    kept = read_provenance(target)
+    names = wanted.names()
+    if (
+        kept is None
+        or kept.damaged
+        or {(file.name, file.nbytes) for file in kept.files} != {(name, file.nbytes) for name, file in names.items()}
+    ):
+        return None
+    for entry in kept.files:
+        file = names[entry.name]
+        same = file.sha256.lower() == entry.sha256 if file.sha256 else entry.revision == file.revision
+        with storage(target):
+            if not same or not is_whole(target / Path(*entry.name.split("/")), file):
+                return None
+    return target
 
 
 @dataclass
@@ -62,26 +83,10 @@ class Job:
         return self._place()
 
     def _finished(self) -> Path | None:
-        """The folder in the library, where the model is there already, as it is wanted."""
-        wanted = self.record.wanted
-        target = inside(self.folder.root, *wanted.steps())
-        kept = read_provenance(target)
-        if (
-            kept is None
-            or kept.damaged
-            or {(file.name, file.nbytes) for file in kept.files}
-            != {(name, file.nbytes) for name, file in wanted.names().items()}
-        ):
-            return None
-        promised = {name: file.sha256.lower() for name, file in wanted.names().items()}
-        for entry in kept.files:
-            file = wanted.names()[entry.name]
-            same = promised[entry.name] == entry.sha256 if promised[entry.name] else entry.revision == file.revision
-            with storage(target):
-                if not same or not is_whole(target / Path(*entry.name.split("/")), file):
-                    return None
-        for name, file in wanted.names().items():
-            self.came(name, file.nbytes)
+        target = in_library(self.folder.root, self.record.wanted)
+        if target is not None:
+            for name, file in self.record.wanted.names().items():
+                self.came(name, file.nbytes)
         return target
 
     def _share(self, name: str, file: RemoteFile) -> None:

@@ -110,13 +110,20 @@ class Downloads:
     def repair(self, folder: Path) -> Item:
         """Download the damaged files of a model anew, those that `verify` found; meanwhile it is not in the library.
 
-        Raises ModelFileError where nothing is known of where it is from, and what `add` raises.
+        Raises ModelFileError where nothing is known of where it is from, or where what is damaged cannot be had from
+        there, and what `add` raises.
         """
         kept, wanted = origin(folder)
         wanted.check()
         if folder.resolve() != self._root.joinpath(*wanted.steps()).resolve():
             raise ModelFileError(
                 f"{kept.name} was moved to {folder}, so it cannot be repaired there: download it again."
+            )
+        known = self._worker.sources
+        if lost := [file.name for file in kept.files if file.damaged and file.source not in known]:
+            raise ModelFileError(
+                f"{kept.name} cannot be repaired: {', '.join(lost)} came from this machine, and cannot be downloaded. "
+                "Remove the model, and import it again."
             )
         if kept.damaged:
             item = ItemFolder(self._root, wanted.id)

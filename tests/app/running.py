@@ -21,7 +21,9 @@ ROOT = Path(app.__file__).parent.parent
 WAIT = 120
 
 
-COMMANDS = ("chat", "run", "info", "plan", "fit", "probe", "bench", "fingerprint", "models")
+OF_THE_LIBRARY = ("search", "pull", "downloads", "list", "import", "verify", "remove", "token")
+"""Commands that run no model."""
+COMMANDS = ("chat", "run", "info", "fit", "plan", "probe", "bench", "fingerprint", *OF_THE_LIBRARY)
 
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
@@ -62,7 +64,7 @@ POSIX = pytest.mark.skipif(sys.platform == "win32", reason="no sh, no pseudo-ter
 class Terminal:
     """The program with a pseudo-terminal for all its streams."""
 
-    def __init__(self, library: Path, *arguments: str) -> None:
+    def __init__(self, library: Path, *arguments: str, **environment: str) -> None:
         import pty
 
         self._ours, theirs = pty.openpty()
@@ -72,7 +74,8 @@ class Terminal:
             stdout=theirs,
             stderr=theirs,
             cwd=ROOT,
-            env=os.environ | {"MILLSTREAM_HOME": str(library), "TERM": "dumb"},
+            env=os.environ | {"MILLSTREAM_HOME": str(library), "TERM": "dumb"} | environment,
+            start_new_session=True,  # which has no terminal of its own, not even ours
         )
         os.close(theirs)
         self.shown = ""

@@ -15,7 +15,7 @@ import pytest
 from engine.planning import SHORTEST
 from engine.types import DEFAULT_CONTEXT
 from engine.units import parse_bytes
-from tests.app.running import COMMANDS, POSIX, ROOT, WAIT, Program, Terminal, output, refusal
+from tests.app.running import COMMANDS, OF_THE_LIBRARY, POSIX, ROOT, WAIT, Program, Terminal, output, refusal
 
 
 def test_the_version_is_that_of_the_installation_and_0_outside_one(
@@ -169,7 +169,7 @@ def test_every_command_has_help(millstream: Program, command: str) -> None:
 
 
 def test_every_command_that_takes_a_model_takes_the_same_options(millstream: Program) -> None:
-    for command in set(COMMANDS) - {"models", "probe"}:
+    for command in set(COMMANDS) - {"probe", *OF_THE_LIBRARY}:
         told = output(millstream(command, "--help"))
         for option in ("--threads N", "--context N", "--kv FORM", "--chunk N", "--ram SIZE", "--vram SIZE"):
             assert option in told

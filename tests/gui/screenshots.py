@@ -29,14 +29,14 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as home:
         for scale in SCALES:
             screen = Path(home) / "screen.json"
-            screen.write_text(json.dumps({"screens": [_screen(int(scale))]}))
+            screen.write_text(json.dumps({"screens": [screen_of(int(scale))]}))
             platform = f"offscreen:configfile={screen}"
             environment = {**os.environ, "QT_QPA_PLATFORM": platform, "QT_SCALE_FACTOR": scale, RENDERED: scale}
             subprocess.run(command, env=environment, check=True)
     return 0
 
 
-def _screen(scale: int) -> dict[str, object]:
+def screen_of(scale: int) -> dict[str, object]:
     """As Qt's offscreen platform wants to be told of one, in pixels."""
     width, height = SCREEN
     dots = {"logicalDpi": 96, "logicalBaseDpi": 96, "dpr": 1}

@@ -91,6 +91,8 @@ def test_a_model_of_ollamas_gets_a_name_and_keeps_its_tower(library: Library, tm
     assert linked.name == "tiny-3b"
     assert linked.tower is not None
     assert describe(linked.path, mmproj=linked.tower).vision
+    assert library.tower_of(library.resolve(linked.name)) == linked.tower
+    assert library.tower_of(tmp_path / "another") is None
     (library.root / "tiny-3b.link.json").unlink()
     copied = import_model(found, library, "copy")
     assert sorted(path.name for path in copied.path.parent.glob("*.gguf")) == ["mmproj-tiny-3b.gguf", "tiny-3b.gguf"]

@@ -96,7 +96,7 @@ def test_a_whole_starter_is_listed_and_a_damaged_one_of_the_right_size_is_not(li
         file.seek(60_000_000)
         file.write(bytes([byte[0] ^ 1]))
     assert path not in [model.path for model in library.list()]
-    with pytest.raises(ModelFileError, match=r"python -m registry\.starter"):
+    with pytest.raises(ModelFileError, match=r"millstream pull starter"):
         library.resolve("starter")
 
 
@@ -118,7 +118,7 @@ def test_the_name_starter_means_the_starter_even_beside_a_file_of_that_name(
 def test_a_starter_that_is_not_there_whole_is_told_how_to_get(library: Library, size: int | None) -> None:
     if size is not None:
         make_starter(library, size)
-    with pytest.raises(ModelFileError, match=r"python -m registry\.starter"):
+    with pytest.raises(ModelFileError, match=r"millstream pull starter"):
         library.resolve("starter")
 
 

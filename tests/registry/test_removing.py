@@ -1,101 +1,145 @@
-"""Taking models out of the library, and finding those that are damaged."""
+"""What is deleted when a model leaves the library, what is not, and what that frees."""
 
 from __future__ import annotations
 
-import hashlib
+import os
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
 from engine.errors import ModelFileError, StorageError
-from registry.importing import import_model
-from registry.library import Library, LibraryModel
-from registry.provenance import FILE, KeptFile, Provenance
-from registry.removing import damaged, remove
-from tests.tiny_chat import write_tiny_chat
+from registry.library import Library
+from tests.engine.formats.checkpoints import write_checkpoint
+from tests.registry.test_library import keep, write_model
+from tests.tiny import tiny
 
 
 @pytest.fixture
 def library(folder: Path) -> Library:
+    (folder / "models").mkdir()
     return Library(folder / "models")
 
 
-def downloaded(library: Library, name: str, damaged: bool = False) -> Path:
-    """As a download leaves it."""
-    folder = library.root / "labs" / "Tiny-GGUF" / name
-    folder.mkdir(parents=True)
-    content = write_tiny_chat(folder / f"{name}.gguf").read_bytes()
-    sha256 = hashlib.sha256(content).hexdigest()
-    file = KeptFile(
-        f"{name}.gguf", len(content), sha256, "hub", "labs/Tiny-GGUF", "0" * 40, f"{name}.gguf", True, damaged
-    )
-    Provenance(name, f"{name}.gguf", "mit", "2026-05-31", (file,)).write(folder)
-    return folder
+def test_a_file_and_a_checkpoints_folder_leave_alone(library: Library) -> None:
+    for name in ("alpha.gguf", "beta.gguf"):
+        size = len(write_model(library.root / name))
+    checkpoint = library.root / "own" / "Gamma-1B"
+    checkpoint.mkdir(parents=True)
+    write_checkpoint(checkpoint, tiny("llama", vocab_size=64))
+    held = sum(path.stat().st_size for path in checkpoint.iterdir())
+    assert library.remove("alpha.gguf") == size
+    assert library.remove("Gamma-1B") == held
+    assert [path.name for path in library.root.iterdir()] == ["beta.gguf"]
 
 
-def test_a_downloaded_model_goes_with_its_folder_and_those_that_are_empty_then(library: Library) -> None:
-    downloaded(library, "One")
-    other = downloaded(library, "Two")
-    one, _ = library.list()
-    remove(library, one)
-    assert [model.name for model in library.list()] == ["labs/Tiny-GGUF/Two"]
-    assert other.is_dir()
-    remove(library, library.list()[0])
-    assert library.list() == ()
+def test_a_split_model_is_all_its_parts(library: Library, folder: Path) -> None:
+    import gguf
+    import numpy as np
+
+    writer = gguf.GGUFWriter(library.root / "big.gguf", "llama", split_max_tensors=1)
+    for name in ("a", "b", "c"):
+        writer.add_tensor(name, np.zeros(64, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    parts = list(library.root.iterdir())
+    assert len(parts) == 3
+    size = sum(path.stat().st_size for path in parts)
+    assert library.remove(library.list()[0].name) == size
     assert list(library.root.iterdir()) == []
 
 
-def test_a_single_file_and_a_checkpoint_s_folder_go_alone(library: Library, folder: Path) -> None:
-    library.root.mkdir()
-    write_tiny_chat(library.root / "水車.gguf")
-    write_tiny_chat(library.root / "other.gguf", seed=1)
-    remove(library, next(model for model in library.list() if model.name == "水車"))
-    assert [model.name for model in library.list()] == ["other"]
+def test_damaged_models_can_be_removed(library: Library) -> None:
+    keep(library.root / "owner" / "name" / "a", "gamma.gguf", damaged=True)
+    other = keep(library.root / "owner" / "name" / "b", "gamma.gguf")
+    (other.parent / ".millstream.json").write_text("{")
+    assert [bool(model.problem) for model in library.known()] == [True, True]
+    for name in ("a", "owner/name/b"):
+        assert library.remove(name) > 0
+    assert list(library.root.iterdir()) == []
 
 
-def test_of_a_model_that_lies_elsewhere_only_the_link_goes(library: Library, folder: Path) -> None:
-    path = write_tiny_chat(folder / "mine.gguf")
-    model = import_model(path, library, "reference")
-    remove(library, model)
-    assert library.list() == ()
-    assert path.exists()
+def test_a_link_is_removed_and_what_it_leads_to_stays(library: Library, folder: Path) -> None:
+    original = folder / "original.gguf"
+    write_model(original)
+    (folder / "away").mkdir()
+    write_model(folder / "away" / "beta.gguf")
+    try:
+        (library.root / "alpha.gguf").symlink_to(original)
+        (library.root / "away").symlink_to(folder / "away", target_is_directory=True)
+    except OSError:
+        pytest.skip("links are not allowed here")
+    library.remove("alpha")
+    assert original.exists()
+    with pytest.raises(StorageError, match="lies outside the library"):
+        library.remove("away/beta")
+    assert (folder / "away" / "beta.gguf").exists()
 
 
-def test_what_is_not_in_the_library_is_not_touched(library: Library, folder: Path) -> None:
-    library.root.mkdir()
-    path = write_tiny_chat(folder / "mine.gguf")
-    with pytest.raises(ModelFileError, match="does not lie in the library"):
-        remove(library, LibraryModel("mine", path, path.stat().st_size))
-    assert path.exists()
-    elsewhere = folder / "elsewhere"
-    elsewhere.mkdir()
-    write_tiny_chat(elsewhere / "mine.gguf")
-    (library.root / "labs").symlink_to(elsewhere)
-    with pytest.raises(StorageError, match="leads out of the library"):
-        remove(library, LibraryModel("labs/mine", library.root / "labs" / "mine.gguf", 1))
-    assert (elsewhere / "mine.gguf").exists()
+def test_a_file_with_another_name_frees_nothing(library: Library) -> None:
+    path = keep(library.root / "owner" / "name" / "a", "gamma.gguf")
+    record = (path.parent / ".millstream.json").stat().st_size
+    os.link(path, library.root / "other.gguf")
+    assert library.remove("a") == record
+    assert library.remove("other") == (size := len(write_model(library.root / "alpha.gguf")))
+    os.link(library.root / "alpha.gguf", library.root / "second.gguf")
+    assert (library.remove("alpha"), library.remove("second")) == (0, size)
 
 
-def test_one_that_is_gone_already_is_no_error(library: Library) -> None:
-    folder = downloaded(library, "One")
-    (model,) = library.list()
-    (folder / "One.gguf").unlink()
-    (folder / FILE).unlink()
-    folder.rmdir()
-    remove(library, model)
-    assert library.list() == ()
+def test_what_was_killed_in_the_midst_is_not_listed_and_cleared_away_by_the_next(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        keep(library.root / "owner" / "name" / name, "gamma.gguf")
+    with monkeypatch.context() as patch:
+
+        def killed(path: Path, **_: object) -> None:
+            raise KeyboardInterrupt
+
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            library.remove("a")
+    assert [model.name for model in library.known()] == ["owner/name/b"]
+    assert list(library.root.rglob(".removed-*"))
+    library.remove("b")
+    assert list(library.root.iterdir()) == []
 
 
-def test_damaged_models_are_told_of_with_their_files(library: Library) -> None:
-    downloaded(library, "Sound")
-    downloaded(library, "Marked", damaged=True)
-    short = downloaded(library, "Short") / "Short.gguf"
-    short.write_bytes(short.read_bytes()[:-1])
-    found = damaged(library)
-    assert [(model.name, model.files) for model in found] == [
-        ("labs/Tiny-GGUF/Marked", ("Marked.gguf",)),
-        ("labs/Tiny-GGUF/Short", ("Short.gguf",)),
-    ]
-    assert [model.name for model in library.list()] == ["labs/Tiny-GGUF/Sound"]
-    remove(library, found[0])
-    assert [model.name for model in damaged(library)] == ["labs/Tiny-GGUF/Short"]
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="whom the system lets do everything")
+def test_a_folder_that_cannot_be_written_is_told_and_nothing_is_gone(library: Library) -> None:
+    write_model(library.root / "alpha.gguf")
+    library.root.chmod(0o555)
+    try:
+        with pytest.raises(StorageError, match="not open to you"):
+            library.remove("alpha")
+    finally:
+        library.root.chmod(0o755)
+    assert [model.name for model in library.list()] == ["alpha"]
+
+
+@pytest.mark.parametrize("name", ["", "..", "../outside", "/", "a", "x" * 5000])
+def test_only_a_models_name_is_taken(library: Library, folder: Path, name: str) -> None:
+    write_model(folder / "outside.gguf")
+    write_model(library.root / "alpha.gguf")
+    with pytest.raises(ModelFileError, match=r"It has: alpha\."):
+        library.remove(name)
+    assert (folder / "outside.gguf").exists() and (library.root / "alpha.gguf").exists()
+
+
+def test_of_several_models_the_whole_name_chooses(library: Library) -> None:
+    for owner in ("one", "two"):
+        keep(library.root / owner / "name" / "a", "gamma.gguf")
+    with pytest.raises(ModelFileError, match="several models"):
+        library.remove("a")
+    library.remove("two/name/a")
+    assert [model.name for model in library.list()] == ["one/name/a"]
+
+
+def test_a_library_on_a_drive_that_is_not_there_is_told_as_that(folder: Path) -> None:
+    library = Library(folder / "drive" / "models", chosen=True)
+    for call in (library.find, library.remove, library.resolve):
+        with pytest.raises(StorageError, match="Connect the drive"):
+            call("alpha")

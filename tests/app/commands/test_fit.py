@@ -106,7 +106,7 @@ def test_a_table_says_which_cannot_run_and_why(millstream: Program, hub: HubServ
 
 def test_what_is_not_there_is_refused(millstream: Program, hub: HubServer, files: Path) -> None:
     publish(hub, files)
-    assert "It offers Q4_K_M, Q8_0." in refusal(millstream("fit", f"{ID}:Q2_K"))
+    assert "It has: Q4_K_M (277.5 kB), Q8_0 (1.7 MB)." in refusal(millstream("fit", f"{ID}:Q2_K"))
     assert "org/other" in refusal(millstream("fit", "org/other"))
     assert "no model" in refusal(millstream("fit", "nothing"))
     assert "context must be" in refusal(millstream("fit", f"{ID}:Q8_0", "--context", "-1"))

@@ -108,7 +108,7 @@ def test_the_one_button_does_what_leads_on() -> None:
         "resume",
         "wait",
     ]
-    kept = replace(fresh, item=item("done"), kept=LibraryModel(fresh.name, Path("x"), 1000))
+    kept = replace(fresh, item=item("done"), kept=LibraryModel(fresh.name, Path("x/y.gguf"), 1000, Path("x")))
     assert fresh.name == "labs/Tiny-GGUF/Tiny-Q4_K_M"
     assert kept.act == "load"
     assert replace(kept, loaded=True).act == "chat"

@@ -38,10 +38,14 @@ Open = Callable[[], Window]
 
 
 class Oracle(RoughMachine):
-    """What is a model indeed is planned for by the engine, on this machine; the others' bytes are noise."""
+    """The offers of some repositories are planned for by the engine, on this machine; the others' bytes are noise."""
+
+    def __init__(self, library: Library, name: str) -> None:
+        super().__init__(library, name)
+        self.exact = {TINY}
 
     def fit(self, source: Source, offer: Offer, unloading: int, cancel: Cancel) -> Fitness:
-        if offer.files[0].repository == TINY:
+        if offer.files[0].repository in self.exact:
             return ThisMachine.fit(self, source, offer, unloading, cancel)
         return super().fit(source, offer, unloading, cancel)
 

@@ -17,7 +17,7 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.gui.screenshots import RENDERED, SCALES, _screen
+from tests.gui.screenshots import RENDERED, SCALES, screen_of
 
 if TYPE_CHECKING:
     from app.models_page.page import ModelsPage
@@ -32,9 +32,9 @@ def main(arguments: Sequence[str]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "tests.gui.models_page.screenshots", str(folder), *arguments[1:]]
     with tempfile.TemporaryDirectory() as home:
-        for scale in os.environ.get("ONLY_SCALES", " ".join(SCALES)).split():
+        for scale in SCALES:
             screen = Path(home) / "screen.json"
-            screen.write_text(json.dumps({"screens": [_screen(int(scale))]}))
+            screen.write_text(json.dumps({"screens": [screen_of(int(scale))]}))
             platform = f"offscreen:configfile={screen}"
             environment = {**os.environ, "QT_QPA_PLATFORM": platform, "QT_SCALE_FACTOR": scale, RENDERED: scale}
             subprocess.run(command, env=environment, check=True)

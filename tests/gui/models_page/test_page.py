@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from PySide6.QtCore import QPoint, Qt, QTimer
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
@@ -15,6 +18,7 @@ from PySide6.QtWidgets import (
     QScrollArea,
     QWidget,
 )
+from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
 from app.elided_label import ElidedLabel
@@ -167,7 +171,7 @@ def test_a_download_that_is_refused_asks_for_a_token_too(page: ModelsPage, walk:
     assert not trouble.isVisible()
 
 
-def test_a_dropped_model_is_used_where_it_is(page: ModelsPage, walk: Walk, library: Library, folder: object) -> None:
+def test_a_dropped_model_is_used_where_it_is(page: ModelsPage, walk: Walk, library: Library, folder: Path) -> None:
     path = write_tiny_chat(folder / "水車.gguf", seed=3)
     data = files(path)
     action = Qt.DropAction.MoveAction | Qt.DropAction.CopyAction
@@ -188,7 +192,7 @@ def test_a_dropped_model_is_used_where_it_is(page: ModelsPage, walk: Walk, libra
     assert path.exists()
 
 
-def test_what_is_no_model_is_refused_with_a_sentence(page: ModelsPage, walk: Walk, folder: object) -> None:
+def test_what_is_no_model_is_refused_with_a_sentence(page: ModelsPage, walk: Walk, folder: Path) -> None:
     path = folder / "broken.gguf"
     path.write_bytes(b"GGUF and then nothing")
     page.importing.ask([path])
@@ -199,7 +203,7 @@ def test_what_is_no_model_is_refused_with_a_sentence(page: ModelsPage, walk: Wal
     assert not page.importing.isVisible()
 
 
-def test_the_models_under_its_views_are_sound(page: ModelsPage, walk: Walk, qtmodeltester: object) -> None:
+def test_the_models_under_its_views_are_sound(page: ModelsPage, walk: Walk, qtmodeltester: ModelTester) -> None:
     qtmodeltester.check(page.recommended.rows)
     qtmodeltester.check(page.repository.table)
     qtmodeltester.check(page.search.rows)
@@ -305,3 +309,36 @@ def test_it_follows_light_and_dark(page: ModelsPage, qapp: QApplication, appeara
     for scheme, name in ((Qt.ColorScheme.Dark, "dark"), (Qt.ColorScheme.Light, "light")):
         hints.colorSchemeChanged.emit(scheme)
         assert page.grab().toImage().pixelColor(page.width() - 4, 80).name() == load_theme(name).surface
+
+
+def test_what_cannot_run_is_not_offered_as_the_way_to_go(page: ModelsPage, walk: Walk, hub: HubServer) -> None:
+    hub.add("labs/Broken-1B-GGUF", {"Broken-Q4_K_M.gguf": b"GGUF and then nothing"})
+    page.search.services.oracle.exact.add("labs/Broken-1B-GGUF")
+    walk.details("labs/Broken-1B-GGUF")
+    walk.until(lambda: page.repository.table.choices[0].fitness.kind == "cannot")
+    assert page.repository.table.index(0, 2).data().startswith("cannot run here: Broken-Q4_K_M.gguf")
+    assert not page.repository.actions.main.isVisible()
+    assert page.repository.actions.quiet[0].text() == "Download anyway"
+    assert "Broken-Q4_K_M.gguf" in page.repository.actions.sentence.text()
+
+
+def test_the_start_panel_leads_to_the_page(window: Window, qtbot: QtBot) -> None:
+    window.start.models_button.click()
+    assert window.models.shown
+
+
+def test_a_suggested_model_that_a_search_finds_too_is_told_of_as_each_tells(page: ModelsPage, walk: Walk) -> None:
+    walk.until(lambda: page.recommended.rows.rowCount())
+    suggestion = page.recommended.suggestion(page.recommended.rows.row(0).key)
+    walk.details(TINY)
+    page.repository.show_suggestion(replace(suggestion, repository=TINY))
+    assert page.repository.title.text() == suggestion.name
+    page.search.list.opened.emit(TINY)
+    assert page.repository.title.text() == "Tiny-Chat-0.1M-GGUF"
+
+
+def test_a_model_counts_as_used_also_where_the_page_was_never_seen(window: Window, qtbot: QtBot, folder: Path) -> None:
+    path = write_tiny_chat(folder / "mine.gguf")
+    window.chat.load(str(path))
+    qtbot.waitUntil((folder / "last-used.json").exists, timeout=20_000)
+    assert str(path) in (folder / "last-used.json").read_text(encoding="utf-8")
