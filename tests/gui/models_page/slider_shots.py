@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.gui.screenshots import RENDERED, SCALES, _screen
+from tests.gui.screenshots import RENDERED, SCALES, screen_of
 
 if TYPE_CHECKING:
     from PySide6.QtGui import QPixmap
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as home:
         for scale in os.environ.get("ONLY_SCALES", " ".join(SCALES)).split():
             screen = Path(home) / "screen.json"
-            screen.write_text(json.dumps({"screens": [_screen(int(scale))]}))
+            screen.write_text(json.dumps({"screens": [screen_of(int(scale))]}))
             platform = f"offscreen:configfile={screen}"
             environment = {**os.environ, "QT_QPA_PLATFORM": platform, "QT_SCALE_FACTOR": scale, RENDERED: scale}
             environment["MILLSTREAM_HOME"] = home
