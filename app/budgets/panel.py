@@ -18,6 +18,7 @@ from app.models_page.fit_line import FitLine
 from app.models_page.fitness import Fitness
 from app.models_page.tasks import Tasks
 from engine.cancel import Cancel
+from engine.errors import BudgetError, ModelFileError, SettingsError, UnsupportedModelError
 from engine.types import Budgets
 from engine.units import human_bytes
 
@@ -26,6 +27,7 @@ SETTLED_MS = 250
 SLOW_MS = 250
 """After which it is said that an answer is being worked out."""
 REASON_LINES = 5
+REFUSALS = (BudgetError, ModelFileError, SettingsError, UnsupportedModelError)
 
 Open = Callable[[Cancel], tuple[Estimator, Budgets | None]]
 """Makes the estimator of a model, and tells what was chosen for it before. It may block."""
@@ -180,10 +182,11 @@ class BudgetPanel(QWidget):
         elif not self._settled.isActive():
             self._ask()
 
-    def _on_refused(self, sentence: str, _: BaseException) -> None:
+    def _on_refused(self, sentence: str, error: BaseException) -> None:
+        """A model that is refused cannot run; of one that cannot be reached nothing is known."""
         self._asked = None
         self._slow.stop()
-        self.fit.show_fitness(Fitness("cannot", sentence))
+        self.fit.show_fitness(Fitness("cannot" if isinstance(error, REFUSALS) else "unknown", sentence))
         self._say(sentence)
         self.bar.set_plan(None)
         self.answered.emit()

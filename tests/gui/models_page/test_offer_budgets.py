@@ -5,6 +5,7 @@ from __future__ import annotations
 from app.models_page.page import ModelsPage
 from engine.types import Budgets
 from tests.gui.models_page.conftest import OTHER, TINY, Walk
+from tests.hub_faults import Status
 from tests.hub_server import HubServer
 
 
@@ -44,3 +45,14 @@ def test_what_is_no_model_says_so_and_the_next_offer_begins_anew(page: ModelsPag
     assert budgets.panel.budgets == Budgets()
     budgets.button.click()
     assert not budgets.panel.isVisible()
+
+
+def test_where_the_hub_does_not_answer_nothing_is_claimed(page: ModelsPage, walk: Walk, hub: HubServer) -> None:
+    walk.details(OTHER)
+    hub.fault(f"{OTHER}/Other-Q4_K_M.gguf", Status(500), times=50)
+    walk.choose("Q4_K_M")
+    budgets = page.repository.budgets
+    budgets.button.click()
+    walk.until(lambda: budgets.panel.fit.words.text() == "Not known yet")
+    assert budgets.panel.reason.text()
+    assert not budgets.panel.memory.isEnabled()
