@@ -202,13 +202,12 @@ class BudgetPanel(QWidget):
         fitness, plan = estimate.fitness, estimate.plan
         self.fit.show_fitness(fitness)
         self.bar.set_plan(plan)
-        taken = ""
-        if plan is not None:
-            needed = plan.weights + plan.experts + plan.arena + plan.kv + plan.activations + plan.tables + plan.vision
-            taken = self.tr("It takes {taken} of the {granted}.").format(
-                taken=human_bytes(needed), granted=human_bytes(plan.ram)
-            )
-        self._say(" ".join(filter(None, (taken, fitness.why))))
+        if plan is None or fitness.why:
+            self._say(fitness.why)
+            return
+        needed = plan.weights + plan.experts + plan.arena + plan.kv + plan.activations + plan.tables + plan.vision
+        form = self.tr("It takes {taken} of the {granted}.")
+        self._say(form.format(taken=human_bytes(needed), granted=human_bytes(plan.ram)))
 
     def _say(self, sentence: str) -> None:
         self.reason.setText(breakable(sentence))

@@ -40,7 +40,7 @@ def nearest(stops: tuple[int, ...], value: int) -> int:
 
 def _round(value: float) -> int:
     """To as much as is told of it: 8.0 GB, 120 MB."""
-    step = 10 ** max(len(str(int(value))) - 2, 0)
+    step: int = 10 ** max(len(str(int(value))) - 2, 0)
     return round(value / step) * step
 
 
