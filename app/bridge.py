@@ -8,7 +8,7 @@ from app.engine_protocol import EngineLoader
 from app.requests import Ask, LoadModel, Request, Unload
 from app.worker import Worker
 from engine.cancel import Cancel
-from engine.types import Message, Settings
+from engine.types import Budgets, Message, Settings
 
 PATIENCE_S = 10.0
 
@@ -37,8 +37,8 @@ class Bridge(QObject):
         self._request.connect(self._worker.handle)
         self._shut_down.connect(self._worker.shut_down)
 
-    def load(self, model: str) -> None:
-        self._send(LoadModel(model))
+    def load(self, model: str, budgets: Budgets | None = None) -> None:
+        self._send(LoadModel(model, budgets))
 
     def ask(self, request_id: int, messages: tuple[Message, ...], settings: Settings) -> None:
         self._send(Ask(request_id, messages, settings))

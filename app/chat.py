@@ -26,7 +26,7 @@ from app.requests import (
 )
 from app.session import Exchange, Session
 from app.start_panel import StartPanel
-from engine.types import Event, Finished, PrefillProgress, Reasoning, Settings, Text, ToolCall
+from engine.types import Budgets, Event, Finished, PrefillProgress, Reasoning, Settings, Text, ToolCall
 
 ChatState = Literal["no model", "fetching", "loading", "failed", "ready", "answering"]
 
@@ -53,6 +53,7 @@ class Chat(QObject):
         self.settings = Settings()
         self.state: ChatState = "no model"
         self._model = ""
+        self._budgets: Budgets | None = None
         self._loaded: Loaded | None = None
         self._bridge = bridge
         self._model_bar = model_bar
@@ -80,12 +81,17 @@ class Chat(QObject):
         """The model that answers."""
         return self._loaded
 
+    @property
+    def budgets(self) -> Budgets | None:
+        """What was asked for it; None where that was left to what was chosen before."""
+        return self._budgets
+
     def take_focus(self) -> None:
         self._composer.draft.setFocus()
 
-    def load(self, model: str) -> None:
-        """Fetch where needed, and load, in the background."""
-        self._model = model
+    def load(self, model: str, budgets: Budgets | None = None) -> None:
+        """Fetch where needed, and load, in the background. Without `budgets`, those count that were chosen before."""
+        self._model, self._budgets = model, budgets
         self._loaded = None
         self._model_bar.show_no_model(self.tr("Loading…"))
         self._start.show_loading()
@@ -93,15 +99,19 @@ class Chat(QObject):
         self._composer.show_context(0, 0)
         self._look_for_obstacles()
         self._set_state("loading")
-        self._bridge.load(model)
+        self._bridge.load(model, budgets)
 
-    def open(self, model: str) -> None:
+    def open(self, model: str, budgets: Budgets | None = None) -> None:
         """Load another model. The conversation goes on with it, after a reply that is stopped here."""
         self.stop()
-        self.load(model)
+        self.load(model, budgets)
 
     def load_again(self) -> None:
-        self.load(self._model)
+        self.load(self._model, self._budgets)
+
+    def reopen(self, budgets: Budgets) -> None:
+        """Load the same model, which may use something else now. The conversation goes on with it."""
+        self.open(self._model, budgets)
 
     def open_again(self) -> None:
         """Open the model anew, whose file failed in a reply. The conversation goes on with it."""

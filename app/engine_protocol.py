@@ -7,7 +7,7 @@ from typing import Protocol
 
 from app.requests import Report
 from engine.cancel import Cancel
-from engine.types import Event, Message, ModelInfo, Plan, Settings
+from engine.types import Budgets, Event, Message, ModelInfo, Plan, Settings
 
 
 class ChatEngine(Protocol):
@@ -38,6 +38,7 @@ class ChatEngine(Protocol):
 class EngineLoader(Protocol):
     """Makes the engine for a model's name, fetching the model first where that is needed."""
 
-    def __call__(self, model: str, report: Report, cancel: Cancel) -> ChatEngine:
-        """Raises Cancelled after `cancel`, and MillstreamError."""
+    def __call__(self, model: str, report: Report, cancel: Cancel, budgets: Budgets | None = None) -> ChatEngine:
+        """`budgets` are what it may use; None leaves them to the loader. Raises Cancelled after `cancel`, and
+        MillstreamError."""
         ...

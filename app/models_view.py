@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QStackedWidget
 
+from app.budgets.loaded import held
 from app.chat import Chat, ChatState
 from app.look import Appearance, Look
 from app.model_bar import ModelBar
@@ -102,7 +103,7 @@ class ModelsView(QObject):
 
     def _load(self, model: str) -> None:
         self.hide()
-        self._chat.open(model)
+        self._chat.open(model, self.page.model.chosen(model))
 
     def _on_state(self, state: ChatState) -> None:
         loaded = self._chat.loaded
@@ -113,9 +114,7 @@ class ModelsView(QObject):
         if loaded is None:
             self._page.set_loaded(None, 0)
         else:
-            plan = loaded.plan
-            nbytes = plan.weights + plan.experts + plan.arena + plan.kv + plan.activations + plan.tables
-            self._page.set_loaded(Path(loaded.info.path), nbytes)
+            self._page.set_loaded(Path(loaded.info.path), held(loaded.plan))
 
     def _note_use(self, path: Path | None) -> None:
         """Once for each time that a model is loaded."""

@@ -1,15 +1,17 @@
-"""The popover that tells how a model runs: where its weights are, and what its memory goes to."""
+"""The popover that tells how a model runs: where its weights are, and what its memory goes to. Behind a button in it is
+what changes that."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QPoint, Qt
-from PySide6.QtGui import QFont, QKeyEvent
+from PySide6.QtCore import QPoint, Qt, Signal
+from PySide6.QtGui import QFont, QHideEvent, QKeyEvent
 from PySide6.QtWidgets import (
     QAbstractButton,
     QAbstractItemView,
     QFrame,
+    QPushButton,
     QTableWidget,
     QTableWidgetItem,
     QVBoxLayout,
@@ -24,6 +26,8 @@ from engine.units import human_bytes
 
 WIDTH = 300
 """The least that a table takes, in pixels."""
+CHANGING = 372
+"""Pixels of what changes it."""
 GAP = 4
 """Pixels between the button and the popover."""
 
@@ -31,6 +35,10 @@ GAP = 4
 class PlacementView(QFrame):
     """Opens under a button and closes by Esc or a click elsewhere. Tab goes through the sentence and the tables, the
     arrow keys through a table's cells."""
+
+    change = Signal()
+    """What the model may use is to be changed: `show_changing` answers. Whoever does offers it by `offer_change`."""
+    closed = Signal()
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent, Qt.WindowType.Popup)
@@ -50,7 +58,13 @@ class PlacementView(QFrame):
         lines = QVBoxLayout(self)
         lines.setContentsMargins(16, 12, 16, 12)
         lines.setSpacing(12)
-        for part in (self.sentence, *self._tables):
+        self.change_button = QPushButton(self.tr("Change memory and context"))
+        self.change_button.clicked.connect(self.change)
+        self.change_button.hide()
+        self._offers = False
+        self._changing: QWidget | None = None
+        self._under: QWidget | None = None
+        for part in (self.sentence, *self._tables, self.change_button):
             lines.addWidget(part)
 
     def set_plan(self, plan: Plan) -> None:
@@ -72,8 +86,23 @@ class PlacementView(QFrame):
         for figures in self._tables:
             figures.set_width(width)
 
+    def offer_change(self) -> None:
+        self._offers = True
+        self.change_button.show()
+
+    def show_changing(self, changing: QWidget) -> None:
+        """In place of the figures, until it is closed."""
+        if self._changing is not changing:
+            self._changing = changing
+            changing.setFixedWidth(CHANGING)
+            self.layout().addWidget(changing)
+        self._show_figures(False)
+        if self._under is not None:
+            self.open_under(self._under)
+
     def open_under(self, button: QWidget) -> None:
         """Within the width of the window where that is enough, always within the screen."""
+        self._under = button
         self.ensurePolished()
         self.layout().invalidate()  # the style has given it a border
         self.resize(self.sizeHint())
@@ -85,6 +114,18 @@ class PlacementView(QFrame):
         self.move(at)
         self.show()
         self.setFocus(Qt.FocusReason.PopupFocusReason)
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self._show_figures(True)
+        self.closed.emit()
+
+    def _show_figures(self, shown: bool) -> None:
+        for part in (self.sentence, *self._tables):
+            part.setVisible(shown)
+        self.change_button.setVisible(shown and self._offers)
+        if self._changing is not None:
+            self._changing.setVisible(not shown)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Escape:

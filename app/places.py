@@ -29,6 +29,11 @@ def last_used_file() -> Path:
     return settings_file().with_name("last-used.json")
 
 
+def budgets_file() -> Path:
+    """What each model may use, where a person chose that. It may be deleted: what is missing is chosen anew."""
+    return settings_file().with_name("budgets.json")
+
+
 def headers_folder() -> Path:
     """The beginnings of models that are elsewhere. It may be deleted: what is missing is fetched again."""
     home = _home()

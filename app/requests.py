@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from engine.types import Event, Message, ModelInfo, Plan, Settings
+from engine.types import Budgets, Event, Message, ModelInfo, Plan, Settings
 
 WayOut = Literal["retry", "new chat", "open again"]
 """What leads on from a reply that failed: the same question once more; a new chat, where it would fail again in this
@@ -15,9 +15,11 @@ one; or the model opened again, where its file did not give what it should."""
 
 @dataclass(frozen=True)
 class LoadModel:
-    """Load a model in place of the present one. `model` is a path, "starter", or a name in the library."""
+    """Load a model in place of the present one. `model` is a path, "starter", or a name in the library. `budgets` are
+    what it may use; None leaves them to the loader."""
 
     model: str
+    budgets: Budgets | None = None
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ QPushButton[primary="true"] {
 }
 QPushButton[primary="true"]:hover { border-color: $border; }
 QPushButton[primary="true"]:focus { border-color: $text; padding: 8px 16px; }
+QPushButton[primary="true"]:disabled { color: $muted; background: $code; border-color: transparent; }
 QPushButton[example="true"] { text-align: left; }
 
 QToolButton {
@@ -82,7 +83,9 @@ QTextEdit#body {
     selection-background-color: $accent; selection-color: $on_accent;
 }
 QTextEdit#body:focus { border-color: $accent; }
-QToolButton#thoughtsHeader { color: $muted; font-size: ${small}px; padding: 0 4px 0 0; margin-left: -2px; }
+QToolButton#thoughtsHeader, QToolButton#foldedBudgets {
+    color: $muted; font-size: ${small}px; padding: 0 4px 0 0; margin-left: -2px;
+}
 QFrame#aside { background: transparent; border: none; border-left: 2px solid $border; }
 QFrame#aside QTextEdit#body { color: $muted; }
 QFrame#call { background: $code; border: none; border-radius: ${corner}px; }
@@ -98,8 +101,8 @@ QPlainTextEdit#draft {
 }
 
 QFrame#popover { background: $raised; border: 1px solid $border; }
-QFrame#popover QLabel { border: 1px solid transparent; border-radius: 4px; }
-QFrame#popover QLabel:focus { border-color: $accent; }
+QFrame#popover > QLabel { border: 1px solid transparent; border-radius: 4px; }
+QFrame#popover > QLabel:focus { border-color: $accent; }
 QTableWidget { background: transparent; color: $text; border: none; outline: none; font-size: ${small}px; }
 QTableWidget::item { padding: 2px 4px; border: 1px solid transparent; border-radius: 4px; }
 QTableWidget::item:focus { border-color: $accent; color: $text; }
@@ -121,6 +124,7 @@ QSplitter::handle { background: $border; }
 
 QFrame#modelsHeader, QFrame#importing { background: $surface; border: none; border-bottom: 1px solid $border; }
 QStackedWidget#details > QWidget { background: $surface; }
+QScrollArea#pane, QScrollArea#pane > QWidget > QWidget { background: transparent; border: none; }
 QFrame#actions { background: $raised; border: none; border-top: 1px solid $border; }
 QPushButton[tab="true"] {
     background: transparent; color: $muted; border: 2px solid transparent; padding: 4px 10px; min-height: 20px;

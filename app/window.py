@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QMainWindow, QSplitter, QStackedWidget, QVBoxLayou
 
 from app.application import make_application, open_settings, start_log
 from app.bridge import Bridge
+from app.budgets.loaded import LoadedBudgets
 from app.chat import Chat
 from app.composer import Composer
 from app.conversation import Conversation
@@ -72,9 +73,9 @@ class Window(QMainWindow):
         self.setCentralWidget(self.splitter)
 
         self.chat = Chat(bridge, self.model_bar, self.start, self.conversation, self.composer, self.pages)
-        self.models = ModelsView(
-            services or own_services(), appearance, self.places, self.model_bar, self.start, self.chat
-        )
+        services = services or own_services()
+        self.models = ModelsView(services, appearance, self.places, self.model_bar, self.start, self.chat)
+        self.budgets = LoadedBudgets(services, appearance, self.model_bar.placement, self.chat)
         appearance.changed.connect(self._apply_look)
         for keys, action in (
             (QKeySequence.StandardKey.New, self.chat.new_chat),
@@ -95,6 +96,7 @@ class Window(QMainWindow):
         self.hide()
         self.composer.pictures.shut_down()
         self.models.close()
+        self.budgets.close()
         self.bridge.close()
         event.accept()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 from PySide6.QtCore import QObject, Signal, Slot
 
@@ -68,7 +69,10 @@ class Worker(QObject):
 
             self._unload()
             cancel.check()
-            self._engine = self._load_engine(request.model, self._report, cancel)
+            load = self._load_engine
+            if request.budgets is not None:
+                load = partial(load, budgets=request.budgets)
+            self._engine = load(request.model, self._report, cancel)
             return Loaded(
                 info=self._engine.info,
                 context_length=self._engine.context_length,

@@ -27,7 +27,7 @@ from engine.info import model_info, positions
 from engine.memory.figures import Drive
 from engine.memory.machine import kept_drive, real_memory
 from engine.memory.needs import Anatomy, Needs
-from engine.planning import Machine, make_plan, pending, room, stays, this_machine
+from engine.planning import SHORTEST, Machine, make_plan, pending, room, stays, this_machine
 from engine.types import Budgets, ModelInfo, Plan
 from engine.units import human_bytes
 from engine.vision.eyes import Eyes, find_eyes
@@ -97,6 +97,22 @@ def speed(tok_s: float) -> str:
     return f"{tok_s:.2g} tokens/s" if tok_s < 9.95 else f"{tok_s:.0f} tokens/s"
 
 
+@dataclass(frozen=True)
+class Span:
+    """Between what the budgets of a model can be on a machine.
+
+    With `least` bytes of memory it runs where nothing else is asked for; `most` are there, of which it has `given`
+    where none are named. Its context is then `usual`, with memory enough, and may be up to `longest`, which is `None`
+    where its file does not tell.
+    """
+
+    least: int
+    most: int
+    given: int
+    usual: int
+    longest: int | None
+
+
 class Fitter:
     """Answers for one model on one machine under whatever budgets, at once after the first time. One thread at a time.
 
@@ -164,6 +180,14 @@ class Fitter:
             packed = " and the q8_0 cache" if better.kv != budgets.kv else ""
             why += f" With a context of {better.context:,} tokens{packed} it fits memory."
         return Fit(Label.DISK, plan, why, better or replace(budgets, context=plan.context), *told)
+
+    def span(self) -> Span:
+        """What there is to choose from."""
+        nothing, machine = Budgets(), self._machine
+        usual = positions(nothing, self._info)
+        least = self._needs(nothing, usual).least(min(usual, SHORTEST))
+        most = max(machine.free - machine.pending, 0)
+        return Span(least, most, room(nothing, machine), usual, self._info.context_length or None)
 
     def _plan(self, budgets: Budgets) -> Plan:
         with naming(*(path.name for path in self._index.paths)):

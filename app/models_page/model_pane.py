@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from datetime import date
+from pathlib import Path
 
 from PySide6.QtCore import Signal
 
-from app.look import Look
+from app.budgets.estimate import Estimator
+from app.budgets.panel import BudgetPanel
+from app.look import Look, label
 from app.models_page.action_bar import Deed, Question
 from app.models_page.desk import Desk
 from app.models_page.facts import Facts
 from app.models_page.figures import day, size
-from app.models_page.fit_line import FitLine
 from app.models_page.pane import Pane
 from app.models_page.services import Services
 from app.models_page.shelf import Kept, Shelf
@@ -19,6 +21,7 @@ from app.models_page.tasks import Tasks
 from app.notice_line import NoticeLine
 from app.translated import translated
 from engine.cancel import Cancel
+from engine.types import Budgets
 
 
 class ModelPane(Pane):
@@ -28,10 +31,13 @@ class ModelPane(Pane):
     def __init__(self, services: Services, tasks: Tasks, desk: Desk, shelf: Shelf, look: Look) -> None:
         super().__init__()
         self._services, self._tasks = services, tasks
-        self._asking = Cancel()
+        self._fitted: tuple[Path, int] | None = None
+        """What the sliders are about, and what was to be given back then."""
         self.unloading = 0
         """Bytes that the model which is loaded now gives back when another one is."""
-        self.fit = FitLine(look)
+        self.budgets = BudgetPanel(tasks, look)
+        self.fit = self.budgets.fit
+        self.where = label(level="small", tone="muted", wrap=True)
         self.setAccessibleName(self.tr("Details of the model"))
         self._desk, self._shelf = desk, shelf
         self._name = ""
@@ -41,9 +47,14 @@ class ModelPane(Pane):
         self.notice = NoticeLine(look)
         self.list = Facts()
         self.body.addWidget(self.notice)
-        self.body.addWidget(self.fit)
         self.body.addWidget(self.list)
+        self.body.addSpacing(8)
+        self.body.addWidget(self.budgets)
+        self.body.addWidget(self.where)
         self.body.addStretch(1)
+        self._moved = False
+        self.budgets.changed.connect(self._on_moved)
+        self.budgets.answered.connect(self._on_answered)
         shelf.changed.connect(self._renew)
         shelf.progressed.connect(self._on_progress)
         shelf.verified.connect(self._on_verified)
@@ -54,13 +65,14 @@ class ModelPane(Pane):
             self._outcome, self._progress = "", None
         self._name = name
         self._renew()
-        self._asking.set()
-        self.fit.show_fitness(None)
-        kept = self._shelf.find(name)
-        if kept is not None and kept.sound and not self._shelf.is_loaded(kept):
-            self._asking = self._tasks.run(
-                lambda cancel: self._services.oracle.fit_kept(kept.path, self.unloading, cancel), self.fit.show_fitness
-            )
+
+    def chosen(self, model: str) -> Budgets | None:
+        """What it is to be loaded with, where that stands on the sliders now."""
+        about = self._fitted[0] if self._fitted is not None else None
+        if model != str(about) or self.budgets.estimate is None:
+            return None
+        self._keep_budgets()
+        return self.budgets.budgets
 
     def set_busy(self, busy: bool) -> None:
         """While a model is being loaded, no other can be."""
@@ -69,7 +81,7 @@ class ModelPane(Pane):
 
     def apply_look(self, look: Look) -> None:
         self.notice.apply_look(look)
-        self.fit.apply_look(look)
+        self.budgets.apply_look(look)
 
     def _renew(self) -> None:
         kept = self._shelf.find(self._name)
@@ -87,7 +99,44 @@ class ModelPane(Pane):
             )
         )
         self.notice.show_sentence(self._damage(kept))
+        self._show_budgets(kept)
         self._show_actions(kept)
+
+    def _show_budgets(self, kept: Kept) -> None:
+        """For what can be loaded. Those of the model that is loaded are changed where it is told how it runs."""
+        loaded = self._shelf.is_loaded(kept)
+        shown = kept.sound and not loaded
+        self.budgets.setVisible(shown)
+        self.where.setVisible(loaded)
+        self.where.setText(self.tr("Its memory and context are changed above the chat, where it says how it runs."))
+        about = (kept.path, self.unloading) if shown else None
+        if about == self._fitted:
+            return
+        self._fitted, self._moved = about, False
+        self.budgets.clear()
+        if about is not None:
+            path, unloading = about
+            services = self._services
+
+            def opened(cancel: Cancel) -> tuple[Estimator, Budgets | None]:
+                return services.oracle.estimator_kept(path, unloading, cancel), services.chosen.of(path)
+
+            self.budgets.open(opened)
+
+    def _on_moved(self) -> None:
+        self._moved = True
+
+    def _on_answered(self) -> None:
+        if self.budgets.runs:
+            self._keep_budgets()
+        if (kept := self._shelf.find(self._name)) is not None:
+            self._show_actions(kept)
+
+    def _keep_budgets(self) -> None:
+        if self._moved and self._fitted is not None:
+            self._moved = False
+            path, budgets = self._fitted[0], self.budgets.budgets
+            self._tasks.run(lambda _: self._services.chosen.choose(path, budgets), lambda _: None)
 
     def _damage(self, kept: Kept) -> str:
         if not kept.broken:
@@ -110,9 +159,11 @@ class ModelPane(Pane):
         elif loaded:
             main = Deed(self.tr("Chat with it"), self.chat.emit)
         else:
+            # What is left open may always be tried: there may be more memory by then.
+            able = not self._busy and (self.budgets.runs or self.budgets.budgets == Budgets())
             main = Deed(
                 self.tr("Loading a model…") if self._busy else self.tr("Load"),
-                None if self._busy else lambda: self.load.emit(str(kept.path)),
+                (lambda: self.load.emit(str(kept.path))) if able else None,
             )
         quiet = []
         if reading:

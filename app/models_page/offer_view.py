@@ -54,6 +54,12 @@ class OfferView(QTableView):
             header.setSectionResizeMode(column, QHeaderView.ResizeMode.ResizeToContents)
         self.doubleClicked.connect(lambda _: self.acted.emit())
 
+    def sizeHint(self) -> QSize:
+        """No higher than its rows: what stands below it begins there where there is little room."""
+        usual = super().sizeHint()
+        rows = self.horizontalHeader().sizeHint().height() + self.verticalHeader().length() + 2
+        return QSize(usual.width(), min(usual.height(), rows))
+
     def apply_look(self, look: Look) -> None:
         self._drawing.look = look
         self.viewport().update()

@@ -57,6 +57,8 @@ class ModelsPage(QWidget):
         self.part: Part = "recommended"
         self.desk = desk
         self.tasks = Tasks(self)
+        self.fitting = Tasks(self, threads=1)
+        """For the sliders, whose answers wait for nothing else."""
         self.shelf = Shelf(services, self.tasks, self)
         self.header = self._make_header()
         self.recommended = Recommended(services, self.tasks, look)
@@ -72,8 +74,8 @@ class ModelsPage(QWidget):
         self.nothing = Pane()
         self.nothing.actions.hide()
         self.nothing.body.addStretch(1)
-        self.repository = RepositoryPane(services, self.tasks, desk, self.shelf, look)
-        self.model = ModelPane(services, self.tasks, desk, self.shelf, look)
+        self.repository = RepositoryPane(services, self.tasks, self.fitting, desk, self.shelf, look)
+        self.model = ModelPane(services, self.fitting, desk, self.shelf, look)
         self.download = DownloadPane(services, self.tasks, desk, self.shelf, look)
         self.importing = Import(services, self.tasks, look)
         self._lists = QStackedWidget()
@@ -162,6 +164,7 @@ class ModelsPage(QWidget):
 
     def shut_down(self) -> None:
         """Leave all work that is under way."""
+        self.fitting.close()
         self.tasks.close()
 
     def showEvent(self, event: QShowEvent) -> None:

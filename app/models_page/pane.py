@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
 
 from app.look import breakable, label
 from app.models_page.action_bar import ActionBar
@@ -46,8 +46,20 @@ class Pane(QWidget):
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)
-        column.addWidget(inner, 1)
+        column.addWidget(self._scrolling(inner), 1)
         column.addWidget(self.actions)
+
+    @staticmethod
+    def _scrolling(inner: QWidget) -> QScrollArea:
+        """Where the window is low, all but the foot moves."""
+        area = QScrollArea()
+        area.setObjectName("pane")
+        area.setFrameShape(QFrame.Shape.NoFrame)
+        area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        area.setWidgetResizable(True)
+        area.setWidget(inner)
+        return area
 
     def take_focus(self) -> None:
         """Where the keyboard is when the details come to the front."""

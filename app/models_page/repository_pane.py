@@ -17,6 +17,7 @@ from app.models_page.acts import Choice, choice_of
 from app.models_page.desk import Desk
 from app.models_page.figures import left, of_size, size
 from app.models_page.fitness import Fitness, words
+from app.models_page.offer_budgets import OfferBudgets
 from app.models_page.offer_table import OfferTable
 from app.models_page.offer_view import OfferView
 from app.models_page.pane import Pane
@@ -43,7 +44,7 @@ class RepositoryPane(Pane):
     load = Signal(str)
     chat = Signal()
 
-    def __init__(self, services: Services, tasks: Tasks, desk: Desk, shelf: Shelf, look: Look) -> None:
+    def __init__(self, services: Services, tasks: Tasks, fitting: Tasks, desk: Desk, shelf: Shelf, look: Look) -> None:
         super().__init__()
         self.setAccessibleName(self.tr("Details of the model"))
         self._services, self._tasks, self._desk, self._shelf = services, tasks, desk, shelf
@@ -58,6 +59,7 @@ class RepositoryPane(Pane):
         """Bytes that the model which is loaded now gives back when another one is."""
         self.table = OfferTable(self)
         self.offers = OfferView(self.table, look)
+        self.budgets = OfferBudgets(services, fitting, look)
         self.trouble = Trouble(services, tasks, look)
         self.waiting = QProgressBar()
         self.waiting.setRange(0, 0)
@@ -67,6 +69,7 @@ class RepositoryPane(Pane):
         for part in (self.waiting, self.trouble, self.empty):
             self.body.addWidget(part)
         self.body.addWidget(self.offers, 1)
+        self.body.addWidget(self.budgets)
         self.body.addStretch(0)
         self.trouble.again.connect(self._ask)
         order = (self.trouble.token, self.trouble.keep_button, self.trouble.again_button, self.offers)
@@ -92,6 +95,7 @@ class RepositoryPane(Pane):
     def apply_look(self, look: Look) -> None:
         self.offers.apply_look(look)
         self.trouble.apply_look(look)
+        self.budgets.apply_look(look)
 
     def take_focus(self) -> None:
         self.offers.setFocus()
@@ -222,6 +226,7 @@ class RepositoryPane(Pane):
 
     def _show_actions(self) -> None:
         choice = self.choice
+        self.budgets.show_offer(None if choice is None or choice.problem else choice.offer, self.unloading)
         if choice is None:
             return
         offer, item = choice.offer, choice.item

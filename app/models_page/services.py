@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from app.budgets.chosen import ChosenBudgets
+from app.budgets.estimate import Estimator
 from app.models_page.fitness import Fitness
 from app.models_page.late_hub import LateHub
 from app.models_page.suggestion import Suggestion
-from app.places import headers_folder, last_used_file, measurements_file
+from app.places import budgets_file, headers_folder, last_used_file, measurements_file
 from engine.cancel import Cancel
 
 if TYPE_CHECKING:
@@ -43,8 +45,12 @@ class Oracle(Protocol):
         where that cannot be known without the source."""
         ...
 
-    def fit_kept(self, model: Path, unloading: int, cancel: Cancel) -> Fitness:
-        """The same of a model that is here: a file, or the folder of a checkpoint."""
+    def estimator(self, source: Source, offer: Offer, unloading: int, cancel: Cancel) -> Estimator:
+        """The same under whatever budgets, for as long as `cancel` lets it."""
+        ...
+
+    def estimator_kept(self, model: Path, unloading: int, cancel: Cancel) -> Estimator:
+        """Of a model that is here: a file, or the folder of a checkpoint."""
         ...
 
     def room(self, cancel: Cancel) -> int:
@@ -65,6 +71,8 @@ class Services:
     bring: Bring
     margin: int | None = None
     """Bytes of the disk that downloads leave free; None for the usual."""
+    chosen: ChosenBudgets = field(default_factory=lambda: ChosenBudgets(budgets_file()))
+    """What each model may use."""
 
 
 def own_services() -> Services:
@@ -117,13 +125,26 @@ class ThisMachine:
         with self._fitting:
             return told(fit_offer(source, offer, headers, Budgets(), self._here(cancel), unloading=unloading))
 
-    def fit_kept(self, model: Path, unloading: int, cancel: Cancel) -> Fitness:
-        from app.models_page.suggesting import told
+    def estimator(self, source: Source, offer: Offer, unloading: int, cancel: Cancel) -> Estimator:
         from engine.types import Budgets
-        from registry.fit import fit_file
+        from registry.fit import Fitter, fitter_of_offer
+        from registry.headers import Headers
 
-        with self._fitting:
-            return told(fit_file(model, Budgets(), self._here(cancel), unloading=unloading))
+        def make(threads: int | None) -> Fitter:
+            headers, place = Headers(headers_folder()), self._here(cancel)
+            return fitter_of_offer(source, offer, headers, Budgets(threads=threads), place, unloading=unloading)
+
+        return Estimator(make, self._fitting)
+
+    def estimator_kept(self, model: Path, unloading: int, cancel: Cancel) -> Estimator:
+        from engine.types import Budgets
+        from registry.fit import Fitter, fitter_of_file
+
+        def make(threads: int | None) -> Fitter:
+            tower, place = self._library().tower_of(model), self._here(cancel)
+            return fitter_of_file(model, Budgets(threads=threads), place, mmproj=tower, unloading=unloading)
+
+        return Estimator(make, self._fitting)
 
     def room(self, cancel: Cancel) -> int:
         return self.facts(cancel).room

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from app.requests import Report
 from engine.cancel import Cancel
-from engine.types import Event, Finished, Message, ModelInfo, Settings, Timings, Usage
+from engine.types import Budgets, Event, Finished, Message, ModelInfo, Settings, Timings, Usage
 from tests.plans import RESIDENT, STREAMED
 
 
@@ -47,7 +47,7 @@ class StreamingEngine(SilentEngine):
     plan = STREAMED
 
 
-def load_silent(model: str, report: Report, cancel: Cancel) -> SilentEngine:
+def load_silent(model: str, report: Report, cancel: Cancel, budgets: Budgets | None = None) -> SilentEngine:
     """At once, except for the model "wait", which never arrives. "seeing" takes pictures, "large" is on disk."""
     if model == "wait":
         _wait(cancel)

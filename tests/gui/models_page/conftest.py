@@ -49,9 +49,6 @@ class Oracle(RoughMachine):
             return ThisMachine.fit(self, source, offer, unloading, cancel)
         return super().fit(source, offer, unloading, cancel)
 
-    def fit_kept(self, model: Path, unloading: int, cancel: Cancel) -> Fitness:
-        return ThisMachine.fit_kept(self, model, unloading, cancel)
-
 
 @pytest.fixture
 def hub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:

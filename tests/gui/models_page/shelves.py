@@ -66,9 +66,6 @@ class RoughMachine(ThisMachine):
     def fit(self, source: Source, offer: Offer, unloading: int, cancel: Cancel) -> Fitness:
         return self._roughly(offer.files[0].repository, offer.name, offer.nbytes)
 
-    def fit_kept(self, model: Path, unloading: int, cancel: Cancel) -> Fitness:
-        return self._roughly("", "", model.stat().st_size)
-
     def _roughly(self, repository: str, name: str, nbytes: int) -> Fitness:
         entries = {entry.repository: entry for entry in self.catalogue()}
         if (entry := entries.get(repository)) is not None:

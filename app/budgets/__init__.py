@@ -1,0 +1,1 @@
+"""What a model may use of the machine, chosen by sliders: memory, context, cache and threads."""
