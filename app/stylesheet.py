@@ -120,6 +120,10 @@ QScrollBar::add-page, QScrollBar::sub-page { background: transparent; }
 QSplitter::handle { background: $border; }
 
 QFrame#modelsHeader, QFrame#importing { background: $surface; border: none; border-bottom: 1px solid $border; }
+QScrollArea#computer { background: $surface; border: 1px solid transparent; }
+QScrollArea#computer:focus { border-color: $accent; }
+QScrollArea#computer > QWidget > QWidget { background: $surface; }
+QFrame#block { background: transparent; border: none; border-top: 1px solid $border; }
 QStackedWidget#details > QWidget { background: $surface; }
 QFrame#actions { background: $raised; border: none; border-top: 1px solid $border; }
 QPushButton[tab="true"] {

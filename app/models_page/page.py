@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
 
 from app.icons import icon
 from app.look import Look, label
+from app.models_page.computer import ThisComputer
 from app.models_page.desk import Desk
 from app.models_page.download_pane import DownloadPane
 from app.models_page.importing import Import, local_paths
@@ -36,7 +37,7 @@ from app.models_page.shelf import Shelf
 from app.models_page.tasks import Tasks
 from app.models_page.transfers import Transfers
 
-Part = Literal["recommended", "library", "downloads", "search"]
+Part = Literal["recommended", "library", "downloads", "search", "computer"]
 ONE_COLUMN = 860
 """Pixels below which the list and the details take turns."""
 LIST = 448
@@ -69,6 +70,7 @@ class ModelsPage(QWidget):
             "downloads": self.downloads,
             "search": self.search,
         }
+        self.computer = ThisComputer(services, self.tasks, look)
         self.nothing = Pane()
         self.nothing.actions.hide()
         self.repository = RepositoryPane(services, self.tasks, desk, self.shelf, look)
@@ -89,12 +91,15 @@ class ModelsPage(QWidget):
         self._splitter.addWidget(self._details)
         self._splitter.setStretchFactor(1, 1)
         self._splitter.setSizes([LIST, 2 * LIST])
+        self._both = QStackedWidget()
+        self._both.addWidget(self._splitter)
+        self._both.addWidget(self.computer)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)
         column.addWidget(self.header)
         column.addWidget(self.importing)
-        column.addWidget(self._splitter, 1)
+        column.addWidget(self._both, 1)
 
         for part, section in self.sections.items():
             section.current.connect(lambda key, part=part: self._on_current(part, key))
@@ -106,6 +111,7 @@ class ModelsPage(QWidget):
         desk.changed.connect(lambda _: self._count_downloads())
         self.shelf.changed.connect(self._look_for_gone)
         self.importing.imported.connect(self._on_imported)
+        self.computer.measured.connect(self.recommended.forget)
         self.apply_look(look)
         self._count_downloads()
         self._arrange()
@@ -115,6 +121,13 @@ class ModelsPage(QWidget):
         self.part = part
         self._inside = False
         self._tabs[part].setChecked(True)
+        if part == "computer":
+            self._both.setCurrentWidget(self.computer)
+            self.computer.renew()
+            if self.isVisible():
+                self.computer.take_focus()
+            return
+        self._both.setCurrentWidget(self._splitter)
         section = self.sections[part]
         self._lists.setCurrentWidget(section)
         section.renew()
@@ -157,6 +170,7 @@ class ModelsPage(QWidget):
             section.apply_look(look)
         for pane in (self.repository, self.model, self.download):
             pane.apply_look(look)
+        self.computer.apply_look(look)
         self.importing.apply_look(look)
 
     def shut_down(self) -> None:
@@ -202,7 +216,13 @@ class ModelsPage(QWidget):
         self._title = label(self.tr("Models"), level="title")
         self._group = QButtonGroup(self)
         self._tabs: dict[Part, QPushButton] = {}
-        texts = (self.tr("Recommended"), self.tr("Library"), self.tr("Downloads"), self.tr("Search"))
+        texts = (
+            self.tr("Recommended"),
+            self.tr("Library"),
+            self.tr("Downloads"),
+            self.tr("Search"),
+            self.tr("This computer"),
+        )
         row = QHBoxLayout(header)
         row.setContentsMargins(12, 0, 16, 0)
         row.setSpacing(4)
@@ -254,8 +274,7 @@ class ModelsPage(QWidget):
 
     def _look_for_gone(self) -> None:
         """What was shown may have been removed."""
-        section = self.sections[self.part]
-        if self.part in ("library", "downloads") and section.list.row is None:
+        if self.part in ("library", "downloads") and self.sections[self.part].list.row is None:
             self._details.setCurrentWidget(self.nothing)
             self._inside = False
             self._arrange()

@@ -211,6 +211,22 @@ def downloads_details(window: Window, hub: HubServer) -> None:
     open_row(window, page_of(window).downloads.rows.row(3).key)
 
 
+def computer(window: Window, hub: HubServer) -> None:
+    page_of(window).show_part("computer")
+    pump(0.4)
+
+
+def computer_broken(window: Window, hub: HubServer) -> None:
+    from tests.gui.models_page.shelves import RoughMachine, recorded
+
+    oracle = page_of(window).search.services.oracle
+    assert isinstance(oracle, RoughMachine)
+    oracle.recorded = recorded("desktop-nvidia-broken")
+    computer(window, hub)
+    page_of(window).computer.copy()
+    page_of(window).computer.actions.main.setFocus()
+
+
 def states() -> Iterator[tuple[str, Callable[[Window, HubServer], None]]]:
     for arrange in (
         recommended,
@@ -224,6 +240,8 @@ def states() -> Iterator[tuple[str, Callable[[Window, HubServer], None]]]:
         offline,
         downloads,
         downloads_details,
+        computer,
+        computer_broken,
     ):
         yield arrange.__name__.replace("_", "-"), arrange
 
