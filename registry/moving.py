@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from engine.cancel import Cancel
 from engine.errors import SettingsError, StorageError
-from registry.copying import check_room, copy_file, sha256_of, storage
+from registry.copying import MARGIN, check_room, copy_file, sha256_of, storage
 from registry.importing import LOCK as IMPORTING
 from registry.importing import WORK
 from registry.library import Library
@@ -37,6 +38,35 @@ _LARGE: Final = 1 << 20
 _SKIPPED: Final = (MARKER, BEGUN, IMPORTING, _FETCHING)
 
 
+@dataclass(frozen=True)
+class Survey:
+    """What a move means: `nbytes` of `files` get another place. `renames`: on one drive, so that nothing is copied;
+    else `needed` bytes more are to be free there, where `free` are."""
+
+    files: int
+    nbytes: int
+    renames: bool
+    needed: int
+    free: int
+
+
+def survey_move(source: Path, target: Path, settings: Path | None = None) -> Survey:
+    """What it means to move the library `source` to `target`; changes nothing.
+
+    Raises what `move_library` raises for places between which it moves nothing.
+    """
+    return _begin(source, target, settings, lambda _: None, Cancel()).survey()
+
+
+def refuse_to_choose(settings: Path | None = None) -> None:
+    """Raises SettingsError where the environment says where the models are, so that nothing else can."""
+    if settings is None and from_environment() is not None:
+        raise SettingsError(
+            "MILLSTREAM_HOME says where the models are. Move its folder yourself and set it to the new one, or unset "
+            "it."
+        )
+
+
 def move_library(
     source: Path,
     target: Path,
@@ -52,19 +82,21 @@ def move_library(
     Raises SettingsError for a target that cannot be one, StorageError where a disk refuses, has too little room, or a
     download or an import runs, and Cancelled.
     """
-    if settings is None and from_environment() is not None:
-        raise SettingsError(
-            "MILLSTREAM_HOME says where the models are. Move its folder yourself and set it to the new one, or unset "
-            "it."
-        )
-    source, target = source.expanduser().absolute(), target.expanduser().absolute()
+    move = _begin(source, target, settings, progress or (lambda _: None), cancel or Cancel())
     settings = settings or settings_file()
-    move = _Move(source, target, settings, progress or (lambda _: None), cancel or Cancel())
     with storage(settings):
         settings.parent.mkdir(parents=True, exist_ok=True)
     with _held(settings.with_name("moving.lock"), "The models are being moved already. Wait until that is done."):
         move.run()
-    return Library(target, chosen=True)
+    return Library(target.expanduser().absolute(), chosen=True)
+
+
+def _begin(
+    source: Path, target: Path, settings: Path | None, report: Callable[[Progress], None], cancel: Cancel
+) -> _Move:
+    refuse_to_choose(settings)
+    source, target = source.expanduser().absolute(), target.expanduser().absolute()
+    return _Move(source, target, settings or settings_file(), report, cancel)
 
 
 class _Move:
@@ -85,11 +117,7 @@ class _Move:
                 self._clear(_listing(self._source))
             Place(self._target, True).write(self._settings)
             return
-        if place.models != self._source:
-            raise SettingsError(f"The models are in {place.models}, and not in {self._source}: nothing was moved.")
-        empty = not place.chosen and not self._source.exists()
-        self._check(marked=place.chosen, there=not empty)
-        if empty:
+        if self._is_empty(place):
             return choose(self._target, self._settings)
         with _nobody_at_work(self._source):
             pass  # Windows renames no folder in which a lock is held
@@ -97,6 +125,26 @@ class _Move:
             return
         with _nobody_at_work(self._source):
             self._copy(place)
+
+    def survey(self) -> Survey:
+        listing = {} if self._is_empty(Place.read(self._settings)) else _listing(self._source)
+        firsts = self._firsts(sorted(listing))
+        sizes = {name: size for name, (size, _) in listing.items() if firsts[name] == name}
+        renames = not listing or self._can_rename()
+        there = next(path for path in (self._target, *self._target.parents) if path.exists() or path == path.parent)
+        with storage(self._target):
+            free = shutil.disk_usage(there).free
+        missing = sum(size for name, size in sizes.items() if not (self._target / name).is_file())
+        needed = 0 if renames or not missing else missing + MARGIN
+        return Survey(len(sizes), sum(sizes.values()), renames, needed, free)
+
+    def _is_empty(self, place: Place) -> bool:
+        """Whether there is nothing to move yet. Raises what `move_library` raises for places that will not do."""
+        if place.models != self._source:
+            raise SettingsError(f"The models are in {place.models}, and not in {self._source}: nothing was moved.")
+        empty = not place.chosen and not self._source.exists()
+        self._check(marked=place.chosen, there=not empty)
+        return empty
 
     def _check(self, *, marked: bool, there: bool) -> None:
         source, target = self._source, self._target
@@ -155,6 +203,8 @@ class _Move:
         with storage(self._target):
             self._target.mkdir(parents=True, exist_ok=True)
             write_json(self._target / BEGUN, {"id": id})
+        if not marker_id(self._target):  # else what is there already might be taken for all of it
+            Place(place.models, place.chosen, coming=self._target).write(self._settings)
         copied: dict[str, tuple[int, int]] = {}
         while True:
             listing = _listing(self._source)

@@ -57,7 +57,9 @@ class ThisComputer(QWidget):
         column.setSpacing(8)
         column.addWidget(label(self.tr("This computer"), level="display", wrap=True))
         column.addWidget(
-            label(self.tr("What Millstream found here. How well a model runs follows from it."), tone="muted", wrap=True)
+            label(
+                self.tr("What Millstream found here. How well a model runs follows from it."), tone="muted", wrap=True
+            )
         )
         column.addWidget(self.waiting)
         column.addWidget(self.trouble)

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import (
     QFrame,
     QHBoxLayout,
     QPushButton,
+    QSizePolicy,
     QSplitter,
     QStackedWidget,
     QToolButton,
@@ -19,14 +20,18 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from app.flow import Flow
 from app.icons import icon
 from app.look import Look, label
 from app.models_page.computer import ThisComputer
+from app.models_page.cut_line import CutLine
 from app.models_page.desk import Desk
 from app.models_page.download_pane import DownloadPane
+from app.models_page.folder_pane import FolderPane, Mode
 from app.models_page.importing import Import, local_paths
 from app.models_page.library import LibrarySection
 from app.models_page.model_pane import ModelPane
+from app.models_page.mover import Mover
 from app.models_page.pane import Pane
 from app.models_page.recommended import Recommended
 from app.models_page.repository_pane import RepositoryPane
@@ -61,8 +66,9 @@ class ModelsPage(QWidget):
         self.shelf = Shelf(services, self.tasks, self)
         self.header = self._make_header()
         self.recommended = Recommended(services, self.tasks, look)
-        self.library = LibrarySection(services, self.tasks, self.shelf, look)
-        self.downloads = Transfers(services, self.tasks, desk, look)
+        self.mover = Mover(services, desk, self.shelf, self)
+        self.library = LibrarySection(services, self.tasks, self.shelf, self.mover, look)
+        self.downloads = Transfers(services, self.tasks, desk, self.shelf, look)
         self.search = Search(services, self.tasks, look)
         self.sections: dict[Part, Section] = {
             "recommended": self.recommended,
@@ -76,13 +82,15 @@ class ModelsPage(QWidget):
         self.repository = RepositoryPane(services, self.tasks, desk, self.shelf, look)
         self.model = ModelPane(services, self.tasks, desk, self.shelf, look)
         self.download = DownloadPane(services, self.tasks, desk, self.shelf, look)
+        self.folder = FolderPane(self.mover, desk, self.shelf, look)
+        self.cut = CutLine(self.shelf, self.mover, look)
         self.importing = Import(services, self.tasks, look)
         self._lists = QStackedWidget()
         self._details = QStackedWidget()
         self._details.setObjectName("details")
         for section in self.sections.values():
             self._lists.addWidget(section)
-        for pane in (self.nothing, self.repository, self.model, self.download):
+        for pane in (self.nothing, self.repository, self.model, self.download, self.folder):
             self._details.addWidget(pane)
         self._splitter = QSplitter(Qt.Orientation.Horizontal)
         self._splitter.setChildrenCollapsible(False)
@@ -98,6 +106,7 @@ class ModelsPage(QWidget):
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)
         column.addWidget(self.header)
+        column.addWidget(self.cut)
         column.addWidget(self.importing)
         column.addWidget(self._both, 1)
 
@@ -110,6 +119,13 @@ class ModelsPage(QWidget):
         desk.arrived.connect(lambda _: self.shelf.refresh())
         desk.changed.connect(lambda _: self._count_downloads())
         self.shelf.changed.connect(self._look_for_gone)
+        self.shelf.returned.connect(desk.go_on)
+        self.library.folder_line.asked.connect(lambda: self._show_folder("move"))
+        for section in (self.library, self.downloads):
+            section.away.elsewhere.connect(lambda: self._show_folder("choose"))
+        self.cut.went_on.connect(self._show_move)
+        self.folder.done.connect(lambda: self.show_part("library"))
+        self.folder.left.connect(lambda: self.show_part(self.part))
         self.importing.imported.connect(self._on_imported)
         self.computer.measured.connect(self.recommended.forget)
         self.apply_look(look)
@@ -171,10 +187,13 @@ class ModelsPage(QWidget):
         for pane in (self.repository, self.model, self.download):
             pane.apply_look(look)
         self.computer.apply_look(look)
+        self.folder.apply_look(look)
+        self.cut.apply_look(look)
         self.importing.apply_look(look)
 
     def shut_down(self) -> None:
         """Leave all work that is under way."""
+        self.mover.close()
         self.tasks.close()
 
     def showEvent(self, event: QShowEvent) -> None:
@@ -207,7 +226,8 @@ class ModelsPage(QWidget):
     def _make_header(self) -> QFrame:
         header = QFrame()
         header.setObjectName("modelsHeader")
-        header.setFixedHeight(56)
+        header.setMinimumHeight(56)
+        header.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
         self._back_button = QToolButton()
         self._back_button.setIconSize(QSize(20, 20))
         self._back_button.setToolTip(self.tr("Back (Esc)"))
@@ -224,12 +244,14 @@ class ModelsPage(QWidget):
             self.tr("This computer"),
         )
         row = QHBoxLayout(header)
-        row.setContentsMargins(12, 0, 16, 0)
+        row.setContentsMargins(12, 8, 16, 8)
         row.setSpacing(4)
         row.addWidget(self._back_button)
         row.addSpacing(4)
         row.addWidget(self._title)
         row.addSpacing(20)
+        tabs = QWidget()
+        flow = Flow(tabs, spacing=4)
         for part, text in zip(get_args(Part), texts, strict=True):
             tab = QPushButton(text)
             tab.setProperty("tab", True)
@@ -237,8 +259,8 @@ class ModelsPage(QWidget):
             tab.clicked.connect(lambda _=False, part=part: self.show_part(part))
             self._group.addButton(tab)
             self._tabs[part] = tab
-            row.addWidget(tab)
-        row.addStretch(1)
+            flow.addWidget(tab)
+        row.addWidget(tabs, 1)
         return header
 
     def _on_current(self, part: Part, key: str) -> None:
@@ -267,6 +289,18 @@ class ModelsPage(QWidget):
                 self.download.show_item(key)
                 self._details.setCurrentWidget(self.download)
 
+    def _show_folder(self, mode: Mode) -> None:
+        """Another folder for the models, in the details."""
+        self.folder.open(mode)
+        self._details.setCurrentWidget(self.folder)
+        self._inside = True
+        self._arrange()
+        self.folder.take_focus()
+
+    def _show_move(self) -> None:
+        self.show_part("library")
+        self._show_folder("move")
+
     def _arrange(self) -> None:
         self._lists.setVisible(not (self._narrow and self._inside))
         self._details.setVisible(not self._narrow or self._inside)
@@ -274,6 +308,8 @@ class ModelsPage(QWidget):
 
     def _look_for_gone(self) -> None:
         """What was shown may have been removed."""
+        if self._details.currentWidget() is self.folder:
+            return
         if self.part in ("library", "downloads") and self.sections[self.part].list.row is None:
             self._details.setCurrentWidget(self.nothing)
             self._inside = False

@@ -73,6 +73,8 @@ class Services:
     bring: Bring
     margin: int | None = None
     """Bytes of the disk that downloads leave free; None for the usual."""
+    settings: Path | None = None
+    """The file that says where the models are; None for the person's own."""
 
 
 def own_services() -> Services:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from app.window import Window
     from tests.hub_server import HubServer
 
-SIZES = ((1280, 800), (760, 700))
+SIZES = tuple(tuple(map(int, size.split("x"))) for size in os.environ.get("ONLY_SIZES", "1280x800 760x700").split())
 
 
 def main(arguments: Sequence[str]) -> int:
