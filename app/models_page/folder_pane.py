@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from PySide6.QtCore import QTimer, Signal
-from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QLineEdit, QPushButton
+from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QPushButton
 
+from app.choosing import choose_models_folder
 from app.look import Look, label
 from app.models_page.action_bar import Deed
 from app.models_page.desk import Desk
@@ -110,12 +111,7 @@ class FolderPane(Pane):
         self.field.setText(str(folder))
 
     def _browse(self) -> None:
-        dialog = QFileDialog(self.window(), self.tr("Choose a folder for the models"))
-        dialog.setFileMode(QFileDialog.FileMode.Directory)
-        dialog.setOption(QFileDialog.Option.ShowDirsOnly)
-        dialog.fileSelected.connect(lambda path: self.set_folder(Path(path)))
-        dialog.finished.connect(dialog.deleteLater)
-        dialog.open()
+        choose_models_folder(self, lambda path: self.set_folder(Path(path)))
 
     def _changed(self) -> None:
         self._survey = None

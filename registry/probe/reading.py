@@ -32,7 +32,8 @@ def measure(
     """Measure the drive of `folder` in about two seconds, and keep the figures for `probe` and for plans.
 
     Reads a file that is there, or one of 256 MiB that is written for this and removed again; makes the folder where it
-    is not there. `progress` is told of what is written: on a slow drive that takes long. Raises StorageError where the drive refuses, ModelFileError where reading does, and `Cancelled`.
+    is not there. `progress` is told of what is written, which takes long on a slow drive. Raises StorageError where
+    the drive refuses, ModelFileError where reading does, and `Cancelled`.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
