@@ -39,6 +39,7 @@ QPushButton[primary="true"] {
     border: 2px solid transparent; padding: 8px 16px;
 }
 QPushButton[primary="true"]:hover { border-color: $border; }
+QPushButton[primary="true"]:disabled { color: $muted; background: $code; }
 QPushButton[primary="true"]:focus { border-color: $text; padding: 8px 16px; }
 QPushButton[example="true"] { text-align: left; }
 

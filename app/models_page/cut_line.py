@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton
 
 from app.look import Look
@@ -30,7 +30,7 @@ class CutLine(QFrame):
         row = QHBoxLayout(self)
         row.setContentsMargins(24, 8, 16, 8)
         row.setSpacing(8)
-        row.addWidget(self.notice, 1)
+        row.addWidget(self.notice, 1, Qt.AlignmentFlag.AlignVCenter)
         row.addWidget(self.leave_button)
         row.addWidget(self.on_button)
         shelf.changed.connect(self._renew)

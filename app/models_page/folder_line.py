@@ -12,6 +12,9 @@ from app.models_page.mover import Mover
 from app.models_page.shelf import Shelf
 from app.models_page.standing import shortened
 
+HIGH = 66
+"""Pixels, as the foot of the details beside it."""
+
 
 class FolderLine(QFrame):
     asked = Signal()
@@ -20,6 +23,7 @@ class FolderLine(QFrame):
     def __init__(self, shelf: Shelf, mover: Mover) -> None:
         super().__init__()
         self.setObjectName("actions")
+        self.setMinimumHeight(HIGH)
         self._shelf, self._mover = shelf, mover
         self.told = label(level="small", tone="muted")
         self.path = ElidedLabel(Qt.TextElideMode.ElideMiddle)

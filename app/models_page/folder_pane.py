@@ -191,7 +191,7 @@ class FolderPane(Pane):
             self.show_head(self.tr("The models have moved"), told, ())
         elif self._mode == "move":
             everything = self.tr(
-                "Downloads and all go to a folder that you choose. Until all is there, the old one is in use."
+                "Everything goes there, downloads that are under way too. Until all is there, the old folder is in use."
             )
             self.show_head(self.tr("Move the models"), told, (), everything if not self._refused else "")
         else:
@@ -202,7 +202,7 @@ class FolderPane(Pane):
         for widget in (self._asked, self.field, self.browse):
             widget.setVisible(asking)
             widget.setEnabled(not moving and not self._busy)
-        self._show_facts(asking and not moving)
+        self._show_facts(asking)
         self._show_deeds()
 
     def _show_facts(self, asking: bool) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, Signal
 
 from app.models_page.desk import Desk
+from app.models_page.last_used import LastUsed
 from app.models_page.services import Services
 from app.models_page.shelf import Shelf
 from app.models_page.standing import Cut
@@ -144,7 +145,9 @@ class Mover(QObject):
             services = self._services
             # Its end is to be heard also where it was stopped: until then, nobody may write there.
             with suppress(Cancelled):
-                move_library(source or services.library().root, target, told, own, services.settings)
+                root = source or services.library().root
+                moved = move_library(root, target, told, own, services.settings)
+                LastUsed(services.last_used).moved(root, moved.root)
 
         self._tasks.run(work, lambda _: self._end(""), lambda sentence, _: self._end(sentence))
 

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, get_args
 
-from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QDragEnterEvent, QDropEvent, QHideEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
-    QButtonGroup,
-    QFrame,
-    QHBoxLayout,
-    QPushButton,
-    QSizePolicy,
     QSplitter,
     QStackedWidget,
-    QToolButton,
     QVBoxLayout,
     QWidget,
 )
 
-from app.flow import Flow
-from app.icons import icon
-from app.look import Look, label
+from app.look import Look
 from app.models_page.computer import ThisComputer
 from app.models_page.cut_line import CutLine
 from app.models_page.desk import Desk
 from app.models_page.download_pane import DownloadPane
 from app.models_page.folder_pane import FolderPane, Mode
+from app.models_page.header import Header, Part
 from app.models_page.importing import Import, local_paths
 from app.models_page.library import LibrarySection
 from app.models_page.model_pane import ModelPane
@@ -42,7 +34,6 @@ from app.models_page.shelf import Shelf
 from app.models_page.tasks import Tasks
 from app.models_page.transfers import Transfers
 
-Part = Literal["recommended", "library", "downloads", "search", "computer"]
 ONE_COLUMN = 860
 """Pixels below which the list and the details take turns."""
 LIST = 448
@@ -64,7 +55,9 @@ class ModelsPage(QWidget):
         self.desk = desk
         self.tasks = Tasks(self)
         self.shelf = Shelf(services, self.tasks, self)
-        self.header = self._make_header()
+        self.header = Header()
+        self.header.back.connect(self.step_back)
+        self.header.chosen.connect(self.show_part)
         self.recommended = Recommended(services, self.tasks, look)
         self.mover = Mover(services, desk, self.shelf, self)
         self.library = LibrarySection(services, self.tasks, self.shelf, self.mover, look)
@@ -136,7 +129,7 @@ class ModelsPage(QWidget):
         """Bring a section to the front, and have it up to date."""
         self.part = part
         self._inside = False
-        self._tabs[part].setChecked(True)
+        self.header.tabs[part].setChecked(True)
         if part == "computer":
             self._both.setCurrentWidget(self.computer)
             self.computer.renew()
@@ -181,7 +174,7 @@ class ModelsPage(QWidget):
             pane.set_busy(busy)
 
     def apply_look(self, look: Look) -> None:
-        self._back_button.setIcon(icon("back", 20, look.theme.text))
+        self.header.apply_look(look)
         for section in self.sections.values():
             section.apply_look(look)
         for pane in (self.repository, self.model, self.download):
@@ -222,46 +215,6 @@ class ModelsPage(QWidget):
     @property
     def _narrow(self) -> bool:
         return self.width() < ONE_COLUMN
-
-    def _make_header(self) -> QFrame:
-        header = QFrame()
-        header.setObjectName("modelsHeader")
-        header.setMinimumHeight(56)
-        header.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
-        self._back_button = QToolButton()
-        self._back_button.setIconSize(QSize(20, 20))
-        self._back_button.setToolTip(self.tr("Back (Esc)"))
-        self._back_button.setAccessibleName(self.tr("Back"))
-        self._back_button.clicked.connect(self.step_back)
-        self._title = label(self.tr("Models"), level="title")
-        self._group = QButtonGroup(self)
-        self._tabs: dict[Part, QPushButton] = {}
-        texts = (
-            self.tr("Recommended"),
-            self.tr("Library"),
-            self.tr("Downloads"),
-            self.tr("Search"),
-            self.tr("This computer"),
-        )
-        row = QHBoxLayout(header)
-        row.setContentsMargins(12, 8, 16, 8)
-        row.setSpacing(4)
-        row.addWidget(self._back_button)
-        row.addSpacing(4)
-        row.addWidget(self._title)
-        row.addSpacing(20)
-        tabs = QWidget()
-        flow = Flow(tabs, spacing=4)
-        for part, text in zip(get_args(Part), texts, strict=True):
-            tab = QPushButton(text)
-            tab.setProperty("tab", True)
-            tab.setCheckable(True)
-            tab.clicked.connect(lambda _=False, part=part: self.show_part(part))
-            self._group.addButton(tab)
-            self._tabs[part] = tab
-            flow.addWidget(tab)
-        row.addWidget(tabs, 1)
-        return header
 
     def _on_current(self, part: Part, key: str) -> None:
         if part == self.part and not self._narrow:
@@ -304,7 +257,7 @@ class ModelsPage(QWidget):
     def _arrange(self) -> None:
         self._lists.setVisible(not (self._narrow and self._inside))
         self._details.setVisible(not self._narrow or self._inside)
-        self._title.setVisible(self.width() >= 640)
+        self.header.title.setVisible(self.width() >= 640)
 
     def _look_for_gone(self) -> None:
         """What was shown may have been removed."""
@@ -317,8 +270,7 @@ class ModelsPage(QWidget):
 
     def _count_downloads(self) -> None:
         running = len(self.desk.running)
-        text = self.tr("Downloads")
-        self._tabs["downloads"].setText(f"{text} · {running}" if running else text)
+        self.header.show_running(running)
         self._look_for_gone()
 
     def _on_imported(self, name: str) -> None:

@@ -22,8 +22,8 @@ class Cut:
 
 @dataclass(frozen=True)
 class Standing:
-    """`sentence` says what is wrong with the folder `root`; `free` are the bytes of its drive, None where nobody knows.
-    `chosen`: a person chose it, so that its drive may be one that comes and goes."""
+    """`sentence` says what is wrong with the folder `root`; `free` are the bytes left on its drive, None where nobody
+    knows."""
 
     root: Path
     state: State = "present"
@@ -47,8 +47,8 @@ def shortened(path: Path) -> str:
 
 
 def _free(root: Path) -> int | None:
-    there = next((path for path in (root, *root.parents) if path.exists()), None)
     try:
+        there = next((path for path in (root, *root.parents) if path.exists()), None)
         return shutil.disk_usage(there).free if there is not None else None
     except OSError:
         return None

@@ -39,6 +39,7 @@ class Transfers(Section):
     def renew(self) -> None:
         self.trouble.clear()
         self._desk.look_again()
+        self._shelf.refresh()
         self._show()
 
     def take_focus(self) -> None:

@@ -12,6 +12,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
 
 from app.models_page.away import Away
+from app.models_page.last_used import LastUsed
 from app.models_page.page import ModelsPage
 from app.models_page.standing import Standing
 from app.window import Window
@@ -82,6 +83,7 @@ def enter(page: ModelsPage, walk: Walk, target: Path) -> None:
 
 
 def test_the_models_move_to_another_folder(page: ModelsPage, walk: Walk, folder: Path, place: Path) -> None:
+    LastUsed(page.search.services.last_used).used(folder / "drive" / "models" / "mill.gguf")
     ask(page, walk)
     line = page.library.folder_line
     assert line.path.toolTip() == str(folder / "drive" / "models")
@@ -99,6 +101,7 @@ def test_the_models_move_to_another_folder(page: ModelsPage, walk: Walk, folder:
     assert {path.name for path in target.glob("*.gguf")} == {"水車.gguf", "mill.gguf"}
     assert not (folder / "drive" / "models").exists()
     assert sorted(titles(page)) == ["mill", "水車"]
+    assert page.library.rows.row(page.library.rows.number_of("mill")).note == "last used today"
     page.folder.actions.main.click()
     walk.until(lambda: page.model.isVisible())
 
