@@ -17,6 +17,13 @@ def choose_pictures(parent: QWidget, then: Callable[[list[str]], None]) -> None:
     dialog.open()
 
 
+def choose_models_folder(parent: QWidget, then: Callable[[str], None]) -> None:
+    dialog = _dialog(parent, _tr("Choose a folder for the models"), QFileDialog.FileMode.Directory)
+    dialog.setOption(QFileDialog.Option.ShowDirsOnly)
+    dialog.fileSelected.connect(then)
+    dialog.open()
+
+
 class OpenMenu(QMenu):
     """The ways to another model. A checkpoint is a folder, which no dialog offers beside files."""
 

@@ -13,15 +13,16 @@ class ElidedLabel(QLabel):
     `text` stays whole, for the accessible name and for whoever asks.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, mode: Qt.TextElideMode = Qt.TextElideMode.ElideRight) -> None:
         super().__init__()
+        self._mode = mode
         self.setTextFormat(Qt.TextFormat.PlainText)
 
     def minimumSizeHint(self) -> QSize:
         return QSize(self.fontMetrics().averageCharWidth() * 8, super().minimumSizeHint().height())
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        cut = self.fontMetrics().elidedText(self.text(), Qt.TextElideMode.ElideRight, self.width())
+        cut = self.fontMetrics().elidedText(self.text(), self._mode, self.width())
         painter = QPainter(self)
         painter.setPen(self.palette().color(self.foregroundRole()))
         painter.drawText(self.rect(), Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, cut)

@@ -39,6 +39,7 @@ QPushButton[primary="true"] {
     border: 2px solid transparent; padding: 8px 16px;
 }
 QPushButton[primary="true"]:hover { border-color: $border; }
+QPushButton[primary="true"]:disabled { color: $muted; background: $code; }
 QPushButton[primary="true"]:focus { border-color: $text; padding: 8px 16px; }
 QPushButton[primary="true"]:disabled { color: $muted; background: $code; border-color: transparent; }
 QPushButton[example="true"] { text-align: left; }
@@ -123,6 +124,10 @@ QScrollBar::add-page, QScrollBar::sub-page { background: transparent; }
 QSplitter::handle { background: $border; }
 
 QFrame#modelsHeader, QFrame#importing { background: $surface; border: none; border-bottom: 1px solid $border; }
+QScrollArea#computer { background: $surface; border: 1px solid transparent; }
+QScrollArea#computer:focus { border-color: $accent; }
+QScrollArea#computer > QWidget > QWidget { background: $surface; }
+QFrame#block { background: transparent; border: none; border-top: 1px solid $border; }
 QStackedWidget#details > QWidget { background: $surface; }
 QScrollArea#pane, QScrollArea#pane > QWidget > QWidget { background: transparent; border: none; }
 QFrame#actions { background: $raised; border: none; border-top: 1px solid $border; }

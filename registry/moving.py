@@ -9,32 +9,55 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from filelock import FileLock, Timeout
-
 from engine.cancel import Cancel
 from engine.errors import SettingsError, StorageError
-from registry.copying import check_room, copy_file, sha256_of, storage
-from registry.importing import LOCK as IMPORTING
+from registry.copying import MARGIN, check_room, copy_file, sha256_of, storage
 from registry.importing import WORK
 from registry.library import Library
-from registry.place import MARKER, Place, choose, from_environment, mark, marker_id, settings_file
+from registry.moving_files import BEGUN, DOWNLOADS, SKIPPED, files_of, has_entries, held, nobody_at_work, second_name
+from registry.place import Place, choose, from_environment, mark, marker_id, settings_file
 from registry.progress import Progress
-from registry.saved import read_json, rename, sync_folder, write_json
+from registry.saved import read_json, rename, write_json
 
-BEGUN: Final = ".millstream-moving"
-"""In the new folder until all is there: it says whose files these are."""
-_FETCHING: Final = ".fetch.lock"
-_DOWNLOADS: Final = ".downloads"
 _CLOSE: Final = 2 * 10**9
 """Nanoseconds."""
 _LARGE: Final = 1 << 20
 """Bytes of a file that is not read once more to tell it from another of its size and time."""
-_SKIPPED: Final = (MARKER, BEGUN, IMPORTING, _FETCHING)
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a move means: `nbytes` of `files` get another place. `renames`: on one drive, so that nothing is copied;
+    else `needed` bytes more are to be free there, where `free` are."""
+
+    files: int
+    nbytes: int
+    renames: bool
+    needed: int
+    free: int
+
+
+def survey_move(source: Path, target: Path, settings: Path | None = None) -> Survey:
+    """What it means to move the library `source` to `target`; changes nothing.
+
+    Raises what `move_library` raises for places between which it moves nothing.
+    """
+    return _begin(source, target, settings, lambda _: None, Cancel()).survey()
+
+
+def refuse_to_choose(settings: Path | None = None) -> None:
+    """Raises SettingsError where the environment says where the models are, so that nothing else can."""
+    if settings is None and from_environment() is not None:
+        raise SettingsError(
+            "MILLSTREAM_HOME says where the models are. Move its folder yourself and set it to the new one, or unset "
+            "it."
+        )
 
 
 def move_library(
@@ -52,19 +75,21 @@ def move_library(
     Raises SettingsError for a target that cannot be one, StorageError where a disk refuses, has too little room, or a
     download or an import runs, and Cancelled.
     """
-    if settings is None and from_environment() is not None:
-        raise SettingsError(
-            "MILLSTREAM_HOME says where the models are. Move its folder yourself and set it to the new one, or unset "
-            "it."
-        )
-    source, target = source.expanduser().absolute(), target.expanduser().absolute()
+    move = _begin(source, target, settings, progress or (lambda _: None), cancel or Cancel())
     settings = settings or settings_file()
-    move = _Move(source, target, settings, progress or (lambda _: None), cancel or Cancel())
     with storage(settings):
         settings.parent.mkdir(parents=True, exist_ok=True)
-    with _held(settings.with_name("moving.lock"), "The models are being moved already. Wait until that is done."):
+    with held(settings.with_name("moving.lock"), "The models are being moved already. Wait until that is done."):
         move.run()
-    return Library(target, chosen=True)
+    return Library(target.expanduser().absolute(), chosen=True)
+
+
+def _begin(
+    source: Path, target: Path, settings: Path | None, report: Callable[[Progress], None], cancel: Cancel
+) -> _Move:
+    refuse_to_choose(settings)
+    source, target = source.expanduser().absolute(), target.expanduser().absolute()
+    return _Move(source, target, settings or settings_file(), report, cancel)
 
 
 class _Move:
@@ -82,21 +107,37 @@ class _Move:
         place = Place.read(self._settings)
         if place.models == self._target != self._source:  # it was cut off at its end
             if place.leaving == self._source and self._source.is_dir():
-                self._clear(_listing(self._source))
+                self._clear(files_of(self._source))
             Place(self._target, True).write(self._settings)
             return
+        if self._is_empty(place):
+            return choose(self._target, self._settings)
+        with nobody_at_work(self._source):
+            pass  # Windows renames no folder in which a lock is held
+        if self._can_rename() and self._rename(place):
+            return
+        with nobody_at_work(self._source):
+            self._copy(place)
+
+    def survey(self) -> Survey:
+        listing = {} if self._is_empty(Place.read(self._settings)) else files_of(self._source)
+        firsts = self._firsts(sorted(listing))
+        sizes = {name: size for name, (size, _) in listing.items() if firsts[name] == name}
+        renames = not listing or self._can_rename()
+        there = next(path for path in (self._target, *self._target.parents) if path.exists() or path == path.parent)
+        with storage(self._target):
+            free = shutil.disk_usage(there).free
+        missing = sum(size for name, size in sizes.items() if not (self._target / name).is_file())
+        needed = 0 if renames or not missing else missing + MARGIN
+        return Survey(len(sizes), sum(sizes.values()), renames, needed, free)
+
+    def _is_empty(self, place: Place) -> bool:
+        """Whether there is nothing to move yet. Raises what `move_library` raises for places that will not do."""
         if place.models != self._source:
             raise SettingsError(f"The models are in {place.models}, and not in {self._source}: nothing was moved.")
         empty = not place.chosen and not self._source.exists()
         self._check(marked=place.chosen, there=not empty)
-        if empty:
-            return choose(self._target, self._settings)
-        with _nobody_at_work(self._source):
-            pass  # Windows renames no folder in which a lock is held
-        if self._can_rename() and self._rename(place):
-            return
-        with _nobody_at_work(self._source):
-            self._copy(place)
+        return empty
 
     def _check(self, *, marked: bool, there: bool) -> None:
         source, target = self._source, self._target
@@ -111,13 +152,13 @@ class _Move:
         with storage(target):
             if target.exists() and not target.is_dir():
                 raise SettingsError(f"{target} is a file. Choose a folder.")
-            if _has_entries(target) and not marker_id(target) and not self._is_begun():
+            if has_entries(target) and not marker_id(target) and not self._is_begun():
                 raise SettingsError(f"{target} is not empty. Choose an empty folder, or a new one.")
 
     def _can_rename(self) -> bool:
         """Whether both seem to be on one drive, and nothing is in the new folder."""
         source, target = self._source, self._target
-        if _has_entries(target) or source.is_symlink() or any(map(os.path.ismount, (source, target))):
+        if has_entries(target) or source.is_symlink() or any(map(os.path.ismount, (source, target))):
             return False
         there = next(path for path in (target, *target.parents) if path.exists() or path == path.parent)
         with storage(target):
@@ -155,9 +196,11 @@ class _Move:
         with storage(self._target):
             self._target.mkdir(parents=True, exist_ok=True)
             write_json(self._target / BEGUN, {"id": id})
+        if not marker_id(self._target):  # else what is there already might be taken for all of it
+            Place(place.models, place.chosen, coming=self._target).write(self._settings)
         copied: dict[str, tuple[int, int]] = {}
         while True:
-            listing = _listing(self._source)
+            listing = files_of(self._source)
             if listing == copied:  # nothing was added meanwhile
                 break
             self._copy_all(listing, {name for name in listing if copied.get(name) != listing[name]})
@@ -184,7 +227,7 @@ class _Move:
             old = self._source / name
             if old.is_symlink():
                 self._link_anew(old, new)
-            elif firsts[name] == name or not _second_name(self._target / firsts[name], new):
+            elif firsts[name] == name or not second_name(self._target / firsts[name], new):
                 copy_file(old, new, self._came, self._cancel)
 
     def _came(self, nbytes: int) -> None:
@@ -239,78 +282,14 @@ class _Move:
             if self._same(name, stamp):
                 with storage(self._source / name):
                     (self._source / name).unlink(missing_ok=True)
-        for name in _SKIPPED:
+        for name in SKIPPED:
             with suppress(OSError):
                 (self._source / name).unlink(missing_ok=True)
         for left in self._source.glob(f"{WORK}*"):
             shutil.rmtree(left, ignore_errors=True)
-        for lock in (self._source / _DOWNLOADS).glob("*/lock"):
+        for lock in (self._source / DOWNLOADS).glob("*/lock"):
             with suppress(OSError):
                 lock.unlink()
         for folder, _, _ in os.walk(self._source, topdown=False):
             with suppress(OSError):  # it is not empty, or it is where the drive is joined
                 os.rmdir(folder)
-
-
-def _listing(root: Path) -> dict[str, tuple[int, int]]:
-    """All files below `root` with their sizes and times, links among them. Raises `StorageError`."""
-    found = {}
-
-    def refuse(error: OSError) -> None:
-        raise error
-
-    with storage(root):
-        for folder, folders, names in os.walk(root, onerror=refuse):
-            links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
-            for name in (*names, *links):
-                path = Path(folder, name)
-                relative = path.relative_to(root)
-                # Locks are held there, and mean nothing elsewhere.
-                held = relative.parts[0] == _DOWNLOADS and name == "lock"
-                work = relative.parts[0].startswith(WORK)
-                if str(relative) not in _SKIPPED and not held and not work:
-                    status = os.lstat(path)
-                    found[relative.as_posix()] = (status.st_size, status.st_mtime_ns)
-    return found
-
-
-@contextmanager
-def _nobody_at_work(root: Path) -> Iterator[None]:
-    """Within it nobody else writes into a library. Raises `StorageError` where somebody does."""
-    busy = f"A download or an import into {root} is running. Wait until it is done, or pause it, and try again."
-    locks = [path for path in (root / _FETCHING, root / IMPORTING) if path.exists()]
-    with ExitStack() as stack:
-        for path in (*locks, *sorted((root / _DOWNLOADS).glob("*/lock"))):
-            stack.enter_context(_held(path, busy))
-        yield
-
-
-@contextmanager
-def _held(path: Path, otherwise: str) -> Iterator[None]:
-    lock = FileLock(path)
-    with storage(path):
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            raise StorageError(otherwise) from None
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _has_entries(folder: Path) -> bool:
-    try:
-        return any(folder.iterdir())
-    except FileNotFoundError:
-        return False
-
-
-def _second_name(old: Path, new: Path) -> bool:
-    """False on a disk without such names."""
-    try:
-        os.link(old, new)
-        sync_folder(new.parent)
-    except OSError:
-        return False
-    return True

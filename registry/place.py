@@ -37,8 +37,9 @@ def from_environment() -> Path | None:
 
 @dataclass(frozen=True)
 class Place:
-    """`models` is the folder in use. `coming` is where it is being moved to, `leaving` where it was moved from as long
-    as something may be left there; None where that is not so. `chosen`: not the system's usual one."""
+    """`models` is the folder in use. `coming` is where it is being moved to, or was until that was cut off; `leaving`
+    where it was moved from as long as something may be left there; None where that is not so. `chosen`: not the
+    system's usual one."""
 
     models: Path
     chosen: bool = False

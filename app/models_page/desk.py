@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from app.models_page.acts import RUNNING
 from app.models_page.services import Services
 from app.models_page.tasks import Tasks
 from engine.cancel import Cancel
+from engine.errors import StorageError
 
 if TYPE_CHECKING:
     from registry.downloads.item import Item
@@ -36,6 +38,7 @@ class Desk(QObject):
         self.items: dict[str, Item] = {}
         self._services = services
         self._downloads: Downloads | None = None
+        self._resting = False
         self._tasks = Tasks(self, threads=1)  # one, so that what is asked is done in that order
         self._came.connect(self._take)
 
@@ -69,9 +72,41 @@ class Desk(QObject):
         """Delete what came of it; of one that is whole, only the entry."""
         self._ask(lambda downloads: downloads.remove(id))
 
+    def rest(self, then: Callable[[], None]) -> None:
+        """Stop them all until `go_on`, so that nobody is at work in the library."""
+        self._resting = True
+
+        def work(_: Cancel) -> None:
+            self._shut()
+
+        def rested() -> None:
+            for item in self.running:
+                self._take(replace(item, state="paused", sentence="", speed=0.0, seconds_left=None))
+            then()
+
+        self._tasks.run(work, lambda _: rested(), self._fail)
+
+    def go_on(self) -> None:
+        """From the beginning, as at a start: the library may be elsewhere, or its drive be there again."""
+        self._resting = False
+
+        def work(cancel: Cancel) -> tuple[Item, ...]:
+            self._shut()
+            return self._open(cancel)
+
+        def opened(items: tuple[Item, ...]) -> None:
+            there = {item.id for item in items}
+            for gone in [item for id, item in self.items.items() if id not in there]:
+                del self.items[gone.id]
+                self.changed.emit(gone)
+            for item in items:
+                self._take(item)
+
+        self._tasks.run(work, opened, self._fail)
+
     def look_again(self) -> None:
         """What other programs download is looked at anew."""
-        if self._downloads is not None:
+        if self._downloads is not None and not self._resting:
             self._tasks.run(lambda _: self._there().items(), self._renew, self._fail)
 
     @property
@@ -81,6 +116,9 @@ class Desk(QObject):
     def close(self) -> None:
         """Stop them; they go on at the next start. Takes some seconds where a read hangs."""
         self._tasks.close()
+        self._shut()
+
+    def _shut(self) -> None:
         if self._downloads is not None:
             self._downloads.close()
             self._downloads = None
@@ -99,6 +137,8 @@ class Desk(QObject):
         return self._downloads.items()
 
     def _there(self) -> Downloads:
+        if self._resting:
+            raise StorageError("The models are being moved. Wait until that is done, and try again.")
         if self._downloads is None:  # the disk refused at the start, and may not do so any more
             self._open(Cancel())
         assert self._downloads is not None

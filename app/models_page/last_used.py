@@ -27,9 +27,21 @@ class LastUsed:
 
     def used(self, model: Path, today: date | None = None) -> None:
         """A disk that refuses makes it forget: nothing depends on it."""
+        with self._lock:
+            self._write(self.days() | {str(model): (today or date.today()).isoformat()})
+
+    def moved(self, old: Path, new: Path) -> None:
+        """The models that were in one folder are in another now."""
+        with self._lock:
+            self._write({_there(path, old, new): day for path, day in self.days().items()})
+
+    def _write(self, days: dict[str, str]) -> None:
         from registry.saved import write_json
 
-        with self._lock, contextlib.suppress(OSError):
-            days = self.days() | {str(model): (today or date.today()).isoformat()}
+        with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             write_json(self._path, {"models": [{"path": path, "day": day} for path, day in days.items()]})
+
+
+def _there(path: str, old: Path, new: Path) -> str:
+    return str(new / Path(path).relative_to(old)) if Path(path).is_relative_to(old) else path

@@ -5,7 +5,10 @@ from __future__ import annotations
 from datetime import date
 
 from app.look import Look
+from app.models_page.away import Away
 from app.models_page.figures import day, size
+from app.models_page.folder_line import FolderLine
+from app.models_page.mover import Mover
 from app.models_page.rows import Row
 from app.models_page.section import Section
 from app.models_page.services import Services
@@ -15,10 +18,15 @@ from app.translated import translated
 
 
 class LibrarySection(Section):
-    def __init__(self, services: Services, tasks: Tasks, shelf: Shelf, look: Look) -> None:
+    def __init__(self, services: Services, tasks: Tasks, shelf: Shelf, mover: Mover, look: Look) -> None:
         super().__init__(services, tasks, look, "")
         self.list.setAccessibleName(self.tr("Models in the library"))
         self._shelf = shelf
+        self.away = Away(look)
+        self.away.again.connect(self.renew)
+        self.folder_line = FolderLine(shelf, mover)
+        self.above.addWidget(self.away)
+        self.below.addWidget(self.folder_line)
         shelf.changed.connect(self._show)
         shelf.failed.connect(self.trouble.show_error)
 
@@ -26,10 +34,18 @@ class LibrarySection(Section):
         self.trouble.clear()
         self._shelf.refresh()
 
+    def take_focus(self) -> None:
+        (self.away.again_button if self._shelf.missing else self.list).setFocus()
+
+    def apply_look(self, look: Look) -> None:
+        super().apply_look(look)
+        self.away.apply_look(look)
+
     def _show(self) -> None:
         self.rows.set_rows([self._row(kept) for kept in self._shelf.models])
         nothing = self.tr("No model is here yet.\nChoose one under Recommended, or drop a model file here.")
-        self.show_empty(nothing if self._shelf.known and not self._shelf.models else "")
+        self.away.show_standing(self._shelf.standing)
+        self.show_empty(nothing if self._shelf.known and not self._shelf.models else "", away=self._shelf.missing)
         self.list.choose_first()
 
     def _row(self, kept: Kept) -> Row:

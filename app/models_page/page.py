@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, get_args
 
-from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QDragEnterEvent, QDropEvent, QHideEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
-    QButtonGroup,
-    QFrame,
-    QHBoxLayout,
-    QPushButton,
     QSplitter,
     QStackedWidget,
-    QToolButton,
     QVBoxLayout,
     QWidget,
 )
 
-from app.icons import icon
-from app.look import Look, label
+from app.look import Look
+from app.models_page.computer import ThisComputer
+from app.models_page.cut_line import CutLine
 from app.models_page.desk import Desk
 from app.models_page.download_pane import DownloadPane
+from app.models_page.folder_pane import FolderPane, Mode
+from app.models_page.header import Header, Part
 from app.models_page.importing import Import, local_paths
 from app.models_page.library import LibrarySection
 from app.models_page.model_pane import ModelPane
+from app.models_page.mover import Mover
 from app.models_page.pane import Pane
 from app.models_page.recommended import Recommended
 from app.models_page.repository_pane import RepositoryPane
@@ -36,7 +34,6 @@ from app.models_page.shelf import Shelf
 from app.models_page.tasks import Tasks
 from app.models_page.transfers import Transfers
 
-Part = Literal["recommended", "library", "downloads", "search"]
 ONE_COLUMN = 860
 """Pixels below which the list and the details take turns."""
 LIST = 448
@@ -60,10 +57,13 @@ class ModelsPage(QWidget):
         self.fitting = Tasks(self, threads=1)
         """For the sliders, whose answers wait for nothing else."""
         self.shelf = Shelf(services, self.tasks, self)
-        self.header = self._make_header()
+        self.header = Header()
+        self.header.back.connect(self.step_back)
+        self.header.chosen.connect(self.show_part)
         self.recommended = Recommended(services, self.tasks, look)
-        self.library = LibrarySection(services, self.tasks, self.shelf, look)
-        self.downloads = Transfers(services, self.tasks, desk, look)
+        self.mover = Mover(services, desk, self.shelf, self)
+        self.library = LibrarySection(services, self.tasks, self.shelf, self.mover, look)
+        self.downloads = Transfers(services, self.tasks, desk, self.shelf, look)
         self.search = Search(services, self.tasks, look)
         self.sections: dict[Part, Section] = {
             "recommended": self.recommended,
@@ -71,19 +71,22 @@ class ModelsPage(QWidget):
             "downloads": self.downloads,
             "search": self.search,
         }
+        self.computer = ThisComputer(services, self.tasks, look)
         self.nothing = Pane()
         self.nothing.actions.hide()
         self.nothing.body.addStretch(1)
         self.repository = RepositoryPane(services, self.tasks, self.fitting, desk, self.shelf, look)
         self.model = ModelPane(services, self.fitting, desk, self.shelf, look)
         self.download = DownloadPane(services, self.tasks, desk, self.shelf, look)
+        self.folder = FolderPane(self.mover, desk, self.shelf, look)
+        self.cut = CutLine(self.shelf, self.mover, look)
         self.importing = Import(services, self.tasks, look)
         self._lists = QStackedWidget()
         self._details = QStackedWidget()
         self._details.setObjectName("details")
         for section in self.sections.values():
             self._lists.addWidget(section)
-        for pane in (self.nothing, self.repository, self.model, self.download):
+        for pane in (self.nothing, self.repository, self.model, self.download, self.folder):
             self._details.addWidget(pane)
         self._splitter = QSplitter(Qt.Orientation.Horizontal)
         self._splitter.setChildrenCollapsible(False)
@@ -92,12 +95,16 @@ class ModelsPage(QWidget):
         self._splitter.addWidget(self._details)
         self._splitter.setStretchFactor(1, 1)
         self._splitter.setSizes([LIST, 2 * LIST])
+        self._both = QStackedWidget()
+        self._both.addWidget(self._splitter)
+        self._both.addWidget(self.computer)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)
         column.addWidget(self.header)
+        column.addWidget(self.cut)
         column.addWidget(self.importing)
-        column.addWidget(self._splitter, 1)
+        column.addWidget(self._both, 1)
 
         for part, section in self.sections.items():
             section.current.connect(lambda key, part=part: self._on_current(part, key))
@@ -108,7 +115,15 @@ class ModelsPage(QWidget):
         desk.arrived.connect(lambda _: self.shelf.refresh())
         desk.changed.connect(lambda _: self._count_downloads())
         self.shelf.changed.connect(self._look_for_gone)
+        self.shelf.returned.connect(desk.go_on)
+        self.library.folder_line.asked.connect(lambda: self._show_folder("move"))
+        for section in (self.library, self.downloads):
+            section.away.elsewhere.connect(lambda: self._show_folder("choose"))
+        self.cut.went_on.connect(self._show_move)
+        self.folder.done.connect(lambda: self.show_part("library"))
+        self.folder.left.connect(lambda: self.show_part(self.part))
         self.importing.imported.connect(self._on_imported)
+        self.computer.measured.connect(self.recommended.forget)
         self.apply_look(look)
         self._count_downloads()
         self._arrange()
@@ -117,7 +132,14 @@ class ModelsPage(QWidget):
         """Bring a section to the front, and have it up to date."""
         self.part = part
         self._inside = False
-        self._tabs[part].setChecked(True)
+        self.header.tabs[part].setChecked(True)
+        if part == "computer":
+            self._both.setCurrentWidget(self.computer)
+            self.computer.renew()
+            if self.isVisible():
+                self.computer.take_focus()
+            return
+        self._both.setCurrentWidget(self._splitter)
         section = self.sections[part]
         self._lists.setCurrentWidget(section)
         section.renew()
@@ -155,16 +177,20 @@ class ModelsPage(QWidget):
             pane.set_busy(busy)
 
     def apply_look(self, look: Look) -> None:
-        self._back_button.setIcon(icon("back", 20, look.theme.text))
+        self.header.apply_look(look)
         for section in self.sections.values():
             section.apply_look(look)
         for pane in (self.repository, self.model, self.download):
             pane.apply_look(look)
+        self.computer.apply_look(look)
+        self.folder.apply_look(look)
+        self.cut.apply_look(look)
         self.importing.apply_look(look)
 
     def shut_down(self) -> None:
         """Leave all work that is under way."""
         self.fitting.close()
+        self.mover.close()
         self.tasks.close()
 
     def showEvent(self, event: QShowEvent) -> None:
@@ -194,37 +220,6 @@ class ModelsPage(QWidget):
     def _narrow(self) -> bool:
         return self.width() < ONE_COLUMN
 
-    def _make_header(self) -> QFrame:
-        header = QFrame()
-        header.setObjectName("modelsHeader")
-        header.setFixedHeight(56)
-        self._back_button = QToolButton()
-        self._back_button.setIconSize(QSize(20, 20))
-        self._back_button.setToolTip(self.tr("Back (Esc)"))
-        self._back_button.setAccessibleName(self.tr("Back"))
-        self._back_button.clicked.connect(self.step_back)
-        self._title = label(self.tr("Models"), level="title")
-        self._group = QButtonGroup(self)
-        self._tabs: dict[Part, QPushButton] = {}
-        texts = (self.tr("Recommended"), self.tr("Library"), self.tr("Downloads"), self.tr("Search"))
-        row = QHBoxLayout(header)
-        row.setContentsMargins(12, 0, 16, 0)
-        row.setSpacing(4)
-        row.addWidget(self._back_button)
-        row.addSpacing(4)
-        row.addWidget(self._title)
-        row.addSpacing(20)
-        for part, text in zip(get_args(Part), texts, strict=True):
-            tab = QPushButton(text)
-            tab.setProperty("tab", True)
-            tab.setCheckable(True)
-            tab.clicked.connect(lambda _=False, part=part: self.show_part(part))
-            self._group.addButton(tab)
-            self._tabs[part] = tab
-            row.addWidget(tab)
-        row.addStretch(1)
-        return header
-
     def _on_current(self, part: Part, key: str) -> None:
         if part == self.part and not self._narrow:
             self._show_details(part, key)
@@ -251,23 +246,35 @@ class ModelsPage(QWidget):
                 self.download.show_item(key)
                 self._details.setCurrentWidget(self.download)
 
+    def _show_folder(self, mode: Mode) -> None:
+        """Another folder for the models, in the details."""
+        self.folder.open(mode)
+        self._details.setCurrentWidget(self.folder)
+        self._inside = True
+        self._arrange()
+        self.folder.take_focus()
+
+    def _show_move(self) -> None:
+        self.show_part("library")
+        self._show_folder("move")
+
     def _arrange(self) -> None:
         self._lists.setVisible(not (self._narrow and self._inside))
         self._details.setVisible(not self._narrow or self._inside)
-        self._title.setVisible(self.width() >= 640)
+        self.header.title.setVisible(self.width() >= 640)
 
     def _look_for_gone(self) -> None:
         """What was shown may have been removed."""
-        section = self.sections[self.part]
-        if self.part in ("library", "downloads") and section.list.row is None:
+        if self._details.currentWidget() is self.folder:
+            return
+        if self.part in ("library", "downloads") and self.sections[self.part].list.row is None:
             self._details.setCurrentWidget(self.nothing)
             self._inside = False
             self._arrange()
 
     def _count_downloads(self) -> None:
         running = len(self.desk.running)
-        text = self.tr("Downloads")
-        self._tabs["downloads"].setText(f"{text} · {running}" if running else text)
+        self.header.show_running(running)
         self._look_for_gone()
 
     def _on_imported(self, name: str) -> None:

@@ -33,6 +33,10 @@ class Recommended(Section):
         self.waiting.show()
         self.tasks.run(self.services.oracle.suggestions, self._told, self._not_told)
 
+    def forget(self) -> None:
+        """Something is known of the machine that was not: what suits it is asked again."""
+        self._asked = False
+
     def _told(self, suggestions: tuple[Suggestion, ...]) -> None:
         self.waiting.hide()
         self._suggestions = {suggestion.name: suggestion for suggestion in suggestions}

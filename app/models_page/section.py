@@ -47,7 +47,9 @@ class Section(QWidget):
         column.addLayout(self.above)
         column.addWidget(self.empty)
         column.addWidget(self.list, 1)
+        self.below = QVBoxLayout()
         column.addStretch(0)
+        column.addLayout(self.below)
 
     def renew(self) -> None:
         """Have what is shown be what there is. Called whenever the section comes to the front."""
@@ -60,8 +62,8 @@ class Section(QWidget):
         self.list.apply_look(look)
         self.trouble.apply_look(look)
 
-    def show_empty(self, text: str) -> None:
-        """A sentence in place of the list; "" for the list."""
+    def show_empty(self, text: str, *, away: bool = False) -> None:
+        """A sentence in place of the list; "" for the list. `away`: for neither of them."""
         self.empty.setText(text)
-        self.empty.setVisible(bool(text))
-        self.list.setVisible(not text)
+        self.empty.setVisible(bool(text) and not away)
+        self.list.setVisible(not text and not away)

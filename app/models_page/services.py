@@ -57,6 +57,14 @@ class Oracle(Protocol):
         """Bytes of memory that a model may take; 0 where nobody knows."""
         ...
 
+    def machine(self, cancel: Cancel) -> Probe:
+        """What it is, looked at anew."""
+        ...
+
+    def measure(self, progress: Callable[[Progress], None], cancel: Cancel) -> None:
+        """Have the speed of the drive of the models be known from now on. Raises StorageError, ModelFileError."""
+        ...
+
 
 @dataclass(frozen=True)
 class Services:
@@ -73,6 +81,8 @@ class Services:
     """Bytes of the disk that downloads leave free; None for the usual."""
     chosen: ChosenBudgets = field(default_factory=lambda: ChosenBudgets(budgets_file()))
     """What each model may use."""
+    settings: Path | None = None
+    """The file that says where the models are; None for the person's own."""
 
 
 def own_services() -> Services:
@@ -99,7 +109,7 @@ def bringing(library: Callable[[], Library]) -> Bring:
 
 
 class ThisMachine:
-    """An `Oracle` from the catalogue, a probe, which is made once, with the first question, and the engine's plan."""
+    """An `Oracle` from the catalogue, a probe, which is kept from the first question on, and the engine's plan."""
 
     def __init__(self, library: Callable[[], Library]) -> None:
         self._library = library
@@ -148,6 +158,22 @@ class ThisMachine:
 
     def room(self, cancel: Cancel) -> int:
         return self.facts(cancel).room
+
+    def machine(self, cancel: Cancel) -> Probe:
+        from registry.probe import probe
+
+        found = probe(self._library().root, measurements_file(), cancel)
+        with self._lock:
+            self._probe = found
+        return found
+
+    def measure(self, progress: Callable[[Progress], None], cancel: Cancel) -> None:
+        from registry.probe import measure
+
+        library = self._library()
+        library.require_writable()
+        with self._fitting:
+            measure(library.root, measurements_file(), cancel, progress)
 
     def catalogue(self) -> tuple[Entry, ...]:
         from registry.catalogue import catalogue

@@ -10,6 +10,7 @@ from PySide6.QtCore import QObject, Signal
 
 from app.models_page.last_used import LastUsed
 from app.models_page.services import Services
+from app.models_page.standing import Standing, stand
 from app.models_page.tasks import Tasks
 from app.throttle import Every
 from engine.cancel import Cancel
@@ -59,6 +60,8 @@ class Kept:
 
 class Shelf(QObject):
     changed = Signal()
+    returned = Signal()
+    """The drive of the library is there again."""
     failed = Signal(str)
     progressed = Signal(str, float)
     """Of verifying: the model's name, and 0 … 1."""
@@ -70,6 +73,8 @@ class Shelf(QObject):
         self.models: tuple[Kept, ...] = ()
         self.known = False
         """Whether it was looked up yet."""
+        self.standing: Standing | None = None
+        """Of the library's folder; None until it was looked up."""
         self.loaded: Path | None = None
         self.verifying = ""
         """The name of the model whose files are being read."""
@@ -123,14 +128,25 @@ class Shelf(QObject):
             self.verifying = ""
             self.changed.emit()
 
-    def _look(self, _: Cancel) -> tuple[Kept, ...]:
-        library, days = self._services.library(), self._last_used.days()
-        library.require_there()
-        found = (_kept(model, days.get(str(model.path), "")) for model in library.known())
-        return tuple(sorted(found, key=lambda kept: kept.title.casefold()))
+    @property
+    def missing(self) -> bool:
+        """Whether the drive of the library is gone, so that nobody knows what is on it."""
+        return self.standing is not None and self.standing.state == "missing"
 
-    def _found(self, models: tuple[Kept, ...]) -> None:
-        self.models, self.known = models, True
+    def _look(self, _: Cancel) -> tuple[Standing, tuple[Kept, ...]]:
+        library, days = self._services.library(), self._last_used.days()
+        standing = stand(library, self._services.settings)
+        if standing.state == "missing":
+            return standing, ()
+        found = (_kept(model, days.get(str(model.path), "")) for model in library.known())
+        return standing, tuple(sorted(found, key=lambda kept: kept.title.casefold()))
+
+    def _found(self, found: tuple[Standing, tuple[Kept, ...]]) -> None:
+        former = self.standing
+        self.standing, self.models = found
+        self.known = True
+        if former is not None and former.state == "missing" != self.standing.state:
+            self.returned.emit()
         self.changed.emit()
 
     def _verified(self, name: str, broken: int) -> None:

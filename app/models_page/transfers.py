@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from app.look import Look
 from app.models_page.acts import RUNNING
+from app.models_page.away import Away
 from app.models_page.desk import Desk
 from app.models_page.figures import left, of_size, size
 from app.models_page.rows import Row
 from app.models_page.section import Section
 from app.models_page.services import Services
+from app.models_page.shelf import Shelf
 from app.models_page.tasks import Tasks
 from app.models_page.words import state_of
 from app.translated import translated
@@ -22,23 +24,36 @@ if TYPE_CHECKING:
 class Transfers(Section):
     """Renewed by what the downloads tell alone."""
 
-    def __init__(self, services: Services, tasks: Tasks, desk: Desk, look: Look) -> None:
+    def __init__(self, services: Services, tasks: Tasks, desk: Desk, shelf: Shelf, look: Look) -> None:
         super().__init__(services, tasks, look, "")
         self.list.setAccessibleName(self.tr("Downloads"))
-        self._desk = desk
+        self._desk, self._shelf = desk, shelf
+        self.away = Away(look)
+        self.away.again.connect(shelf.refresh)
+        self.above.addWidget(self.away)
         desk.changed.connect(lambda _: self._show())
+        shelf.changed.connect(self._show)
         desk.failed.connect(self.trouble.show_error)
         self._show()
 
     def renew(self) -> None:
         self.trouble.clear()
         self._desk.look_again()
+        self._shelf.refresh()
         self._show()
+
+    def take_focus(self) -> None:
+        (self.away.again_button if self._shelf.missing else self.list).setFocus()
+
+    def apply_look(self, look: Look) -> None:
+        super().apply_look(look)
+        self.away.apply_look(look)
 
     def _show(self) -> None:
         self.rows.set_rows([self._row(item) for item in reversed(self._desk.items.values())])
         nothing = self.tr("Nothing is being downloaded.\nChoose a model under Recommended or Search.")
-        self.show_empty("" if self._desk.items else nothing)
+        self.away.show_standing(self._shelf.standing)
+        self.show_empty("" if self._desk.items else nothing, away=self._shelf.missing)
         if self.isVisible():
             self.list.choose_first()
 

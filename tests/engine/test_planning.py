@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from engine import BudgetError, Budgets, Engine, Message, Plan, Settings, SettingsError, plan
+from engine.buffers import LARGE_PAGE
 from engine.cancel import Cancel
 from engine.decode.cache import KVCache
 from engine.formats import open_index
@@ -211,8 +212,10 @@ def test_chunks_shrink_where_memory_is_short_and_not_elsewhere(starter: Path) ->
 
 def test_the_arena_holds_twice_as_many_blocks_as_threads_and_shrinks(starter: Path) -> None:
     wide, _ = planned(starter, Budgets(context=256, ram=80 * MB))
-    assert (wide.io_threads, wide.block_bytes, wide.arena) == (4, 1 << 16, 9 << 16)
-    assert planned(starter, Budgets(context=256, ram=80 * MB, io_threads=7))[0].arena == 15 << 16
+    # In whole large pages, and those are more than nine blocks, or fifteen.
+    assert (wide.io_threads, wide.block_bytes, wide.arena) == (4, 1 << 16, LARGE_PAGE)
+    assert planned(starter, Budgets(context=256, ram=80 * MB, io_threads=7))[0].arena == LARGE_PAGE
+    assert planned(starter, Budgets(context=256, ram=80 * MB, io_threads=30))[0].arena == 2 * LARGE_PAGE
     index = open_index(starter)
     needs = Needs(index, Budgets(context=256), None, 2)
     tight, _ = planned(starter, Budgets(context=256, ram=needs.least(256)))

@@ -18,7 +18,8 @@ from engine.errors import MillstreamError, SettingsError, StorageError
 from registry import moving
 from registry.importing import import_model
 from registry.library import Library
-from registry.moving import BEGUN, move_library
+from registry.moving import move_library, survey_move
+from registry.moving_files import BEGUN
 from registry.place import MARKER, Place, choose, marker_id
 from registry.progress import Progress
 from tests import smalldisk
@@ -374,3 +375,25 @@ def test_errors_are_sentences_for_a_person(full: Library, folder: Path, settings
     with pytest.raises(MillstreamError) as caught:
         move_library(full.root, full.root / "inner", settings=settings)
     assert str(caught.value).endswith(".")
+
+
+def test_a_move_is_surveyed_before_it_begins(full: Library, folder: Path, settings: Path, elsewhere: None) -> None:
+    before = models(full.root)
+    told = survey_move(full.root, folder / "new", settings)
+    assert not told.renames and not (folder / "new").exists()
+    names = {name: content for name, content in before.items() if not name.startswith("twin/")}
+    assert (told.files, told.nbytes) == (len(names), sum(map(len, names.values())))
+    assert told.nbytes < told.needed < told.free
+    with pytest.raises(SettingsError, match="inside the models folder"):
+        survey_move(full.root, full.root / "deeper", settings)
+
+
+def test_a_move_that_is_cut_off_in_its_copying_is_remembered_until_it_is_done(
+    full: Library, folder: Path, settings: Path, elsewhere: None
+) -> None:
+    cancel = Cancel()
+    with pytest.raises(Cancelled):
+        move_library(full.root, folder / "new", lambda _: cancel.set(), cancel, settings)
+    assert Place.read(settings) == Place(full.root, True, coming=folder / "new")
+    move_library(full.root, folder / "new", settings=settings)
+    assert Place.read(settings) == Place(folder / "new", True)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import mmap
 import os
 import sys
 import threading
@@ -10,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from engine.buffers import U8
 from engine.cancel import Cancel, Cancelled
 from engine.cgroups import memory_limit, memory_room
 from engine.errors import BudgetError, ModelFileError
@@ -237,7 +237,7 @@ def test_threads_or_memory_that_are_refused_while_a_drive_is_measured_get_a_sent
         with pytest.raises(BudgetError, match="refused the memory to measure the disk"):
             timed(reader, 4, 1 << 16, 60)
         patched.undo()
-        patched.setattr(machine.mmap, "mmap", none)
+        patched.setattr(machine, "mapped", none)
         with pytest.raises(BudgetError, match="refused the memory to measure the disk"):
             timed(reader, 2, 1 << 16, 60)
 
@@ -249,7 +249,7 @@ def test_measuring_can_be_cancelled_even_where_a_read_hangs(
     fifo = os.open(tmp_path / "fifo", os.O_RDWR)  # so that neither opening blocks nor reading ends
     cancel, hung = Cancel(), threading.Event()
 
-    def hang(reader: machine._Reader, into: mmap.mmap, offset: int) -> None:
+    def hang(reader: machine._Reader, into: U8, offset: int) -> None:
         hung.set()
         os.read(fifo, 1)
 

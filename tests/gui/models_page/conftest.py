@@ -21,6 +21,7 @@ from app.window import Window
 from engine.cancel import Cancel
 from registry.items import Offer
 from registry.library import Library
+from registry.place import Place
 from registry.sources.source import Source
 from tests.gui.models_page.shelves import RoughMachine
 from tests.hub_faults import Big
@@ -79,10 +80,23 @@ def library(folder: Path) -> Library:
 
 
 @pytest.fixture
+def place() -> Path | None:
+    """The file that says where the library is, where it can be elsewhere."""
+    return None
+
+
+def library_of(place: Path) -> Library:
+    """That which the file says now."""
+    now = Place.read(place)
+    return Library(now.models, now.chosen)
+
+
+@pytest.fixture
 def open_window(
     hub: HubServer,
     kept: MemoryKeyring,
     library: Library,
+    place: Path | None,
     folder: Path,
     appearance: Appearance,
     qtbot: QtBot,
@@ -96,7 +110,11 @@ def open_window(
         source = LateHub()
         oracle = Oracle(library, "laptop-16gb-intel")
         used = folder / "last-used.json"
-        services = Services(lambda: library, source, oracle, source.renew, used, bringing(lambda: library), margin=0)
+
+        def where() -> Library:
+            return library if place is None else library_of(place)
+
+        services = Services(where, source, oracle, source.renew, used, bringing(where), margin=0, settings=place)
         window = Window(Bridge(load_local), appearance, open_settings(folder / "window.ini"), services)
         window.resize(1280, 800)
         windows.append(window)

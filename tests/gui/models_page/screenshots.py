@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from app.window import Window
     from tests.hub_server import HubServer
 
-SIZES = ((1280, 800), (760, 700))
+SIZES = tuple(tuple(map(int, size.split("x"))) for size in os.environ.get("ONLY_SIZES", "1280x800 760x700").split())
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -52,6 +52,7 @@ def render(folder: Path, parts: Sequence[str], scale: str) -> int:
     from app.models_page.services import Services, bringing
     from app.window import Window
     from registry.library import Library
+    from registry.place import choose
     from registry.saved import write_json
     from tests.gui.models_page.shelves import RoughMachine, fill, stock
     from tests.gui.silent_engine import load_silent
@@ -73,7 +74,9 @@ def render(folder: Path, parts: Sequence[str], scale: str) -> int:
                     fill(hub)
                     root = Path(home) / "models"
                     stock(root, Path(home))
-                    library = Library(root)
+                    place = Path(home) / "library.json"
+                    choose(root, place)
+                    library = Library(root, chosen=True)
                     opened = next(model.path for model in library.list() if "4B" in model.name)
                     last = (date.today() - timedelta(days=1)).isoformat()
                     used = Path(home) / "last-used.json"
@@ -82,7 +85,14 @@ def render(folder: Path, parts: Sequence[str], scale: str) -> int:
                     oracle = RoughMachine(library, "laptop-16gb-intel")
                     bring = bringing(lambda library=library: library)
                     services = Services(
-                        lambda library=library: library, source, oracle, source.renew, used, bring, margin=0
+                        lambda library=library: library,
+                        source,
+                        oracle,
+                        source.renew,
+                        used,
+                        bring,
+                        margin=0,
+                        settings=place,
                     )
                     settings = open_settings(Path(home) / "window.ini")
                     window = Window(Bridge(load_silent), appearance, settings, services)
@@ -211,6 +221,72 @@ def downloads_details(window: Window, hub: HubServer) -> None:
     open_row(window, page_of(window).downloads.rows.row(3).key)
 
 
+def computer(window: Window, hub: HubServer) -> None:
+    page_of(window).show_part("computer")
+    pump(0.4)
+
+
+def computer_broken(window: Window, hub: HubServer) -> None:
+    from tests.gui.models_page.shelves import RoughMachine, recorded
+
+    oracle = page_of(window).search.services.oracle
+    assert isinstance(oracle, RoughMachine)
+    oracle.recorded = recorded("desktop-nvidia-broken")
+    computer(window, hub)
+    page_of(window).computer.copy()
+    page_of(window).computer.actions.main.setFocus()
+
+
+def move(window: Window, hub: HubServer) -> None:
+    library(window, hub)
+    page = page_of(window)
+    page.library.folder_line.button.click()
+    page.folder.field.setText(str(Path.home().parent / "media" / "Backup" / "Millstream models"))
+    pump(0.5)
+
+
+def move_busy(window: Window, hub: HubServer) -> None:
+    downloads(window, hub)
+    move(window, hub)
+
+
+def moving(window: Window, hub: HubServer) -> None:
+    """As it is in the middle: the real one of so small a library is over at once."""
+    move(window, hub)
+    page = page_of(window)
+    page.mover.target = page.folder.target
+    page.mover.done, page.mover.total = 4_120_000_000, 10_740_000_000
+    page.mover.changed.emit()
+
+
+def cut(window: Window, hub: HubServer) -> None:
+    from registry.place import Place
+
+    page = page_of(window)
+    settings = page.search.services.settings
+    root = page.search.services.library().root
+    Place(root, True, coming=Path("/media/Backup/Millstream models")).write(settings)
+    library(window, hub)
+
+
+def away(window: Window, hub: HubServer) -> None:
+    root = page_of(window).search.services.library().root
+    root.rename(root.with_name("unplugged"))
+    library(window, hub)
+
+
+def away_downloads(window: Window, hub: HubServer) -> None:
+    away(window, hub)
+    page_of(window).show_part("downloads")
+    pump(0.2)
+
+
+def away_choose(window: Window, hub: HubServer) -> None:
+    away(window, hub)
+    page_of(window).library.away.elsewhere_button.click()
+    pump(0.2)
+
+
 def states() -> Iterator[tuple[str, Callable[[Window, HubServer], None]]]:
     for arrange in (
         recommended,
@@ -224,6 +300,15 @@ def states() -> Iterator[tuple[str, Callable[[Window, HubServer], None]]]:
         offline,
         downloads,
         downloads_details,
+        computer,
+        computer_broken,
+        move,
+        move_busy,
+        moving,
+        cut,
+        away,
+        away_downloads,
+        away_choose,
     ):
         yield arrange.__name__.replace("_", "-"), arrange
 

@@ -18,7 +18,7 @@ from registry.choice import fits
 from registry.items import Offer
 from registry.library import Library
 from registry.machine import MachineFacts, facts
-from registry.probe import from_json
+from registry.probe import Probe, from_json
 from registry.rough import rough
 from registry.sources.source import Source
 from tests.hub_faults import Big
@@ -53,15 +53,23 @@ BITS = {
 }
 
 
+def recorded(name: str) -> Probe:
+    return from_json((MACHINES / f"{name}.json").read_text(encoding="utf-8"))
+
+
 class RoughMachine(ThisMachine):
     """One of the recorded machines. What it says of an offer goes by its size alone, and asks for no byte of it."""
 
     def __init__(self, library: Library, name: str) -> None:
         super().__init__(lambda: library)
-        self._facts = facts(from_json((MACHINES / f"{name}.json").read_text(encoding="utf-8")))
+        self.recorded = recorded(name)
+        self._facts = facts(self.recorded)
 
     def facts(self, cancel: Cancel) -> MachineFacts:
         return self._facts
+
+    def machine(self, cancel: Cancel) -> Probe:
+        return self.recorded
 
     def fit(self, source: Source, offer: Offer, unloading: int, cancel: Cancel) -> Fitness:
         return self._roughly(offer.files[0].repository, offer.name, offer.nbytes)

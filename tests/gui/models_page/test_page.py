@@ -266,6 +266,16 @@ def test_in_a_narrow_window_list_and_details_take_turns(window: Window, page: Mo
     assert not page.isVisible()
 
 
+def assert_nothing_sticks_out(page: ModelsPage) -> None:
+    for widget in page.findChildren(QWidget):
+        if widget.isVisible() and not isinstance(widget.parent(), QAbstractItemView | QScrollArea | QLineEdit):
+            right = widget.mapTo(page, QPoint(widget.width(), 0)).x()
+            assert right <= page.width(), f"{widget} {widget.objectName()} ends at {right}"
+    for text in page.findChildren(QLabel):
+        if text.isVisible() and not text.wordWrap() and not isinstance(text, ElidedLabel):
+            assert text.width() >= text.sizeHint().width(), f"{text.text()} is cut"
+
+
 @pytest.mark.parametrize("width", [420, 560, 760, 1280])
 def test_nothing_sticks_out_at_any_width(window: Window, page: ModelsPage, walk: Walk, width: int) -> None:
     walk.details(GATED)
@@ -274,13 +284,12 @@ def test_nothing_sticks_out_at_any_width(window: Window, page: ModelsPage, walk:
     page.search.opened.emit(GATED)
     walk.qtbot.wait(20)
     assert window.width() == width
-    for widget in page.findChildren(QWidget):
-        if widget.isVisible() and not isinstance(widget.parent(), QAbstractItemView | QScrollArea | QLineEdit):
-            right = widget.mapTo(page, QPoint(widget.width(), 0)).x()
-            assert right <= page.width(), f"{widget} {widget.objectName()} ends at {right}"
-    for text in page.findChildren(QLabel):
-        if text.isVisible() and not text.wordWrap() and not isinstance(text, ElidedLabel):
-            assert text.width() >= text.sizeHint().width(), f"{text.text()} is cut"
+    assert_nothing_sticks_out(page)
+    page.show_part("computer")
+    walk.until(lambda: page.computer.views)
+    walk.qtbot.wait(20)
+    assert window.width() == width
+    assert_nothing_sticks_out(page)
 
 
 def test_the_window_goes_on_while_the_hub_does_not_answer(
