@@ -33,7 +33,7 @@ from engine.types import CACHE_KINDS, Budgets, Settings
     ],
 )
 def test_a_setting_outside_what_is_allowed_is_refused_by_name_and_value(name: str, value: object) -> None:
-    with pytest.raises(SettingsError, match=rf"^{name} must be .*, not {value}\.$"):
+    with pytest.raises(SettingsError, match=rf"^{name} must be .*, not [“]?{value}[”]?\.$"):
         check_settings(replace(Settings(), **{name: value}))
 
 
@@ -60,7 +60,7 @@ def test_an_empty_stop_string_is_refused() -> None:
     ],
 )
 def test_a_budget_outside_what_is_allowed_is_refused_by_name_and_value(name: str, value: object) -> None:
-    with pytest.raises(SettingsError, match=rf"^{name} must be .*, not {value}\.$"):
+    with pytest.raises(SettingsError, match=rf"^{name} must be .*, not [“]?{value}[”]?\.$"):
         check_budgets(Budgets(**{name: value}))
 
 

@@ -97,7 +97,7 @@ def test_an_unknown_kind_is_refused_with_the_known_ones(device: str) -> None:
 
 
 def test_a_context_beyond_the_free_memory_is_refused_before_anything_is_allocated() -> None:
-    with pytest.raises(BudgetError, match=r"A context of \d+ tokens needs .* TB of memory, but .* is free: .* f16"):
+    with pytest.raises(BudgetError, match=r"A context of \d+ tokens needs .* PB of memory, but .* is free: .* f16"):
         KVCache(PlainOps(), SPECS, 1 << 45, "f32", Meter())
 
 
