@@ -68,6 +68,15 @@ def test_at_every_moment_of_the_start_it_leaves_quietly(library: Path, number: s
     assert codes.count(128 + number) > len(MOMENTS) // 4
 
 
+@pytest.fixture
+def heard() -> Iterator[None]:
+    """Programs hear SIGHUP, also where these tests were started by nohup, whose children would inherit its deafness."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("heard")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_what_a_sweep_started_ends_with_it(starter: Path, library: Path, number: signal.Signals) -> None:
     with begun(library, "bench", str(starter), "--ram", "1GB,2GB", "--tokens", "4000") as process:
