@@ -13,8 +13,9 @@ from installer.pytorch import VERSION
 from tests.installer.checkout import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-# torch is installed by a step of its own, because its builds depend on the graphics card.
-APART = re.compile(r"torch$|triton$|nvidia-|cuda-")
+# torch is installed by a step of its own, because its builds depend on the graphics card. The bindings of NVIDIA's
+# driver are the same for every machine, and need no card.
+APART = re.compile(r"torch$|triton$|nvidia-(?!ml-py$)|cuda-")
 
 
 def read(name: str) -> dict[str, set[str]]:
