@@ -327,7 +327,7 @@ def fitter_of_offer(
     unloading: int = 0,
     told: Told | None = None,
 ) -> Fitter:
-    """For a model that is elsewplace, from the beginnings of its files; `told` as in `Headers.fetch`.
+    """For a model that is elsewhere, from the beginnings of its files; `told` as in `Headers.fetch`.
 
     It sees with the tower of `mmproj`, or with the offer's first. Raises UnsupportedModelError for an offer that cannot
     be loaded, as `fitter_of_file`, and as `Headers.fetch`.
