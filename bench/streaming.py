@@ -4,10 +4,11 @@
     python -m bench.streaming MODEL.gguf --ram 256MB --io-threads 2,4,8 --block-rows auto,64,256
 
 Each round times (a) the floor: another process, without an engine, reads what the engine read for its last tokens, the
-same ranges in the same order by as many threads, past the system's cache; and (b) decoding itself, without loading. It
-goes a, b, b, a, because a disk may give more after it has rested. The goal is a ratio (a)/(b) of 0.90 or more, and so a
-stall beyond the floor under 10 % of the step. With `--resident` decoding is timed with all weights in memory, too: what
-computing alone takes.
+same ranges in the same order by as many threads, past the system's cache, into as much memory as the engine's arena;
+and (b) decoding itself, without loading. It goes a, b, b, a, because a disk may give more after it has rested. The goal
+is a ratio (a)/(b) of 0.90 or more, and so a stall beyond the floor under 10 % of the step. Beside it stands what the
+reads take where every byte is used once, added to a sum: copying by the drive and use by the processor share the
+memory's bandwidth. With `--resident` decoding is timed with all weights in memory, too: what computing alone takes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Any
 
 from app import options
 from bench.cached_pages import CachedPages, forget
-from engine import Budgets, Engine, Measurement
+from engine import Budgets, Engine, Measurement, Plan
 
 PLAIN = Path(__file__).with_name("plain_reads.py")
 PROMPT_TOKENS = 4
@@ -37,10 +38,12 @@ MB = 10**6
 
 @dataclass(frozen=True)
 class Round:
-    """Of one token: bytes read, the floor's seconds for them, and decoding's. `rate` is the floor's, bytes a second."""
+    """Of one token: bytes read, the floor's seconds for them, as many where all is used once, and decoding's. `rate` is
+    the floor's, bytes a second."""
 
     read: float
     floor: float
+    used: float
     step: float
     rate: float
     block: float
@@ -51,12 +54,17 @@ class Round:
     def ratio(self) -> float:
         return self.floor / self.step
 
+    @property
+    def used_ratio(self) -> float:
+        return self.used / self.step
+
 
 @dataclass(frozen=True)
 class Floor:
-    """Seconds for what a token reads, and the mean bytes of a read."""
+    """Seconds for what a token reads, as many where all is used once, and the mean bytes of a read."""
 
     seconds: float
+    used: float
     block: float
 
 
@@ -101,10 +109,12 @@ def _identity(stat: os.stat_result) -> tuple[int, int]:
     return stat.st_dev, stat.st_ino
 
 
-def floor_seconds(path: Path, reads: Sequence[tuple[int, int]], threads: int) -> float:
-    """(a): these reads by a program of their own, cold."""
+def floor_seconds(
+    path: Path, reads: Sequence[tuple[int, int]], threads: int, room: int = 0, *, used: bool = False
+) -> float:
+    """(a): these reads by a program of their own, cold, into so many bytes of memory."""
     forget(path)
-    job = {"path": str(path), "reads": reads, "threads": threads, "direct": True}
+    job = {"path": str(path), "reads": reads, "threads": threads, "direct": True, "room": room, "used": used}
     done = subprocess.run([sys.executable, str(PLAIN)], input=json.dumps(job), capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"plain reads failed: {done.stderr.strip()}")
@@ -120,12 +130,12 @@ def decode(engine: Engine, path: Path, tokens: int) -> tuple[Measurement, Reads]
     return measured, reads
 
 
-def rounds(engine: Engine, path: Path, tokens: int, count: int, threads: int) -> Iterator[Round]:
+def rounds(engine: Engine, path: Path, tokens: int, count: int) -> Iterator[Round]:
     """The two in turn."""
     measured, reads = decode(engine, path, tokens)  # what the first floor reads; nothing of it is timed
     with CachedPages(path) as pages:
         for _ in range(count):
-            first = floor(path, reads, measured, tokens, threads)
+            first = floor(path, reads, measured, tokens, engine.plan)
             forget(path)
             before = pages.nbytes()
             steps, read = [], []
@@ -134,19 +144,22 @@ def rounds(engine: Engine, path: Path, tokens: int, count: int, threads: int) ->
                 steps.append(1 / measured.decode_short_tok_s)
                 read.append(measured.read_per_token)
             after = pages.nbytes()
-            second = floor(path, reads, measured, tokens, threads)
+            second = floor(path, reads, measured, tokens, engine.plan)
             floors = statistics.mean((first.seconds, second.seconds))
+            used = statistics.mean((first.used, second.used))
             bytes_a_token, step = statistics.mean(read), statistics.mean(steps)
-            yield Round(bytes_a_token, floors, step, bytes_a_token / floors, second.block, before, after)
+            yield Round(bytes_a_token, floors, used, step, bytes_a_token / floors, second.block, before, after)
 
 
-def floor(path: Path, reads: Reads, measured: Measurement, tokens: int, threads: int) -> Floor:
+def floor(path: Path, reads: Reads, measured: Measurement, tokens: int, plan: Plan) -> Floor:
     """(a), for the last tokens' reads."""
     last = reads.last(measured.read_per_token * tokens)
     if not last:
         raise SystemExit("Nothing is read a token: grant less, so that the model streams.")
     total = sum(nbytes for _, nbytes in last)
-    return Floor(floor_seconds(path, last, threads) * measured.read_per_token / total, total / len(last))
+    plain, used = (floor_seconds(path, last, plan.io_threads, plan.arena, used=used) for used in (False, True))
+    share = measured.read_per_token / total
+    return Floor(plain * share, used * share, total / len(last))
 
 
 def resident_step(path: Path, budgets: Budgets, tokens: int) -> float:
@@ -168,6 +181,7 @@ def report(made: Sequence[Round], stall_share: float | None) -> dict[str, float 
         "floor_s": round(median("floor"), 4),
         "step_s": round(median("step"), 4),
         "ratio": round(ratio, 3),
+        "used_ratio": round(median("used_ratio"), 3),
         "beyond_floor": round(max(0.0, 1 - ratio), 3),
         "stall_share": stall_share and round(stall_share, 3),
         "cached_mb": round(max(each.cached_after for each in made) / MB, 1),
@@ -204,11 +218,12 @@ def main() -> None:
                 flush=True,
             )
             made = []
-            for each in rounds(engine, path, arguments.tokens, arguments.rounds, threads):
+            for each in rounds(engine, path, arguments.tokens, arguments.rounds):
                 made.append(each)
                 print(
                     f"  read {each.read / MB:.2f} MB in reads of {each.block / 1000:.0f} kB   floor {each.floor:.4f} s "
-                    f"({each.rate / 1e9:.2f} GB/s)   step {each.step:.4f} s   ratio {each.ratio:.3f}   "
+                    f"({each.rate / 1e9:.2f} GB/s)   used {each.used:.4f} s   step {each.step:.4f} s   "
+                    f"ratio {each.ratio:.3f}   used {each.used_ratio:.3f}   "
                     f"file in cache {each.cached_before / MB:.1f} → {each.cached_after / MB:.1f} MB",
                     flush=True,
                 )

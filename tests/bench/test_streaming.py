@@ -31,6 +31,7 @@ def test_a_size_is_read_as_the_program_reads_it() -> None:
 def test_plain_reads_take_time_and_refuse_what_is_not_there(file: Path) -> None:
     reads = [(0, 65536), (123, 70000), ((1 << 20) - 10, 13)]
     assert floor_seconds(file, reads, 2) > 0
+    assert floor_seconds(file, reads, 2, room=1 << 20, used=True) > 0
     with pytest.raises(SystemExit, match="the file ends before byte 2097152"):
         floor_seconds(file, [(2 << 20, 65536)], 1)
 
@@ -58,9 +59,12 @@ def test_reads_of_the_file_are_recorded_and_no_others(file: Path, folder: Path) 
 
 
 def test_a_report_has_the_medians_of_ratios() -> None:
-    made = [Round(1e9, floor, 1.0, 1e9, 5e5, 0, cached) for floor, cached in ((0.8, 0), (0.95, 2_000_000), (0.9, 0))]
+    made = [
+        Round(1e9, floor, 0.97, 1.0, 1e9, 5e5, 0, cached) for floor, cached in ((0.8, 0), (0.95, 2_000_000), (0.9, 0))
+    ]
     told = report(made, 0.25)
     assert (told["ratio"], told["beyond_floor"], told["stall_share"]) == (0.9, 0.1, 0.25)
+    assert told["used_ratio"] == 0.97
     assert (told["floor_gb_s"], told["mean_read_kb"], told["cached_mb"]) == (1.0, 500.0, 2.0)
 
 
