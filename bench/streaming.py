@@ -28,8 +28,9 @@ from pathlib import Path
 from typing import Any
 
 from app import options
+from app.console import find_model
 from bench.cached_pages import CachedPages, forget
-from engine import Budgets, Engine, Measurement, Plan
+from engine import Budgets, Engine, Measurement, MillstreamError, Plan
 
 PLAIN = Path(__file__).with_name("plain_reads.py")
 PROMPT_TOKENS = 4
@@ -190,7 +191,7 @@ def report(made: Sequence[Round], stall_share: float | None) -> dict[str, float 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path)
+    parser.add_argument("model", metavar="MODEL", help="a file, a name in the library, or starter")
     parser.add_argument("--ram", type=options.size, required=True, metavar="SIZE", help="as in 256MB or 1.5GB")
     parser.add_argument("--context", type=int, default=512)
     parser.add_argument("--threads", type=int)
@@ -200,7 +201,14 @@ def main() -> None:
     parser.add_argument("--block-rows", type=several, default=[None], help="one or several, as in auto,64,256")
     parser.add_argument("--resident", action="store_true", help="time decoding with all weights in memory, too")
     arguments = parser.parse_args()
-    path: Path = arguments.model
+    try:
+        sweep(find_model(arguments.model), arguments)
+    except MillstreamError as error:
+        raise SystemExit(f"bench.streaming: {error}") from error
+
+
+def sweep(path: Path, arguments: argparse.Namespace) -> None:
+    """The rounds of each number of threads with each size of blocks."""
     for io_threads, block_rows in product(arguments.io_threads, arguments.block_rows):
         budgets = Budgets(
             threads=arguments.threads,

@@ -28,6 +28,12 @@ def test_a_size_is_read_as_the_program_reads_it() -> None:
     assert done.returncode == 2 and '"256 apples" is not a size: write a number and a unit' in done.stderr
 
 
+def test_a_model_that_is_not_there_is_one_sentence(folder: Path) -> None:
+    command = [sys.executable, "-m", "bench.streaming", str(folder / "none.gguf"), "--ram", "64MB"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.startswith("bench.streaming: ") and done.stderr.count("\n") == 1
+
+
 def test_plain_reads_take_time_and_refuse_what_is_not_there(file: Path) -> None:
     reads = [(0, 65536), (123, 70000), ((1 << 20) - 10, 13)]
     assert floor_seconds(file, reads, 2) > 0
