@@ -49,11 +49,18 @@ def inside(root: Path, *steps: str) -> Path:
     raise StorageError(f"{path} is a link that leads out of the library ({root}): remove the link, and try again.")
 
 
-def make_folder(root: Path, *steps: str) -> Path:
-    """The same, made where it is not there. Raises StorageError."""
+def make_folder(root: Path, *steps: str, there: int = 0) -> Path:
+    """The same, made where it is not there. Raises StorageError.
+
+    `root` and the first so many steps are `there` already: were they made, a download whose drive is gone would go on
+    at the place where that was joined, on another drive.
+    """
     path = inside(root, *steps)
     with storage(path):
-        path.mkdir(parents=True, exist_ok=True)
+        made = root.joinpath(*steps[:there])
+        for step in steps[there:]:
+            made /= step
+            made.mkdir(exist_ok=True)
     return path
 
 
