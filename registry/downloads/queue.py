@@ -6,6 +6,7 @@ others pass while it waits for a source. What is known lies in records on the di
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -63,7 +64,7 @@ class Downloads:
         self._telling = threading.RLock()
         self._entries: dict[str, Entry] = {}
         self._closed = False
-        self._was_there = self._root.is_dir()
+        self._was_there = os.path.isdir(self._root)
         self._worker = Worker(
             lock=self._state,
             turns=Turns(self._entries, self._state, at_once, self._root, margin),
@@ -226,8 +227,7 @@ class Downloads:
         """The library's folder, made where it never was: one that was there is gone with its drive, and nothing may be
         kept at the place where that was joined. Raises StorageError."""
         self._library.require_there()
-        there = self._root.is_dir()
-        if self._was_there and not there:
+        if self._was_there and not os.path.isdir(self._root):
             raise StorageError(
                 f"The models folder {self._root} is gone. If it is on another drive, connect that again, and try again."
             )
