@@ -11,12 +11,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from engine.cancel import Cancel
+from engine.cancel import Cancel, Cancelled
 from engine.checks import check_count, check_settings
 from engine.decode.cache import KVCache
 from engine.decode.fingerprint import fingerprint
 from engine.decode.forward import Forward
-from engine.decode.generate import generate
+from engine.decode.generate import cancelled, generate
 from engine.decode.measure import Measurement, measure
 from engine.decode.prompt import Prompt
 from engine.errors import MillstreamError, SettingsError
@@ -195,7 +195,11 @@ class Engine:
             # Rendered, because a template may leave out what it is given, such as blanks and earlier reasoning.
             self._limit.check_text(self._chat.render(messages, settings, tools), BEGIN_OR_SHORTEN)
         ids = self._chat.encode(messages, settings, tools, self._eyes.form if images and self._eyes else None)
-        return self._reply(Prompt.of(self._with_pictures(ids, images)), settings, cancel, form)
+        try:
+            seen = self._with_pictures(ids, images, cancel)
+        except Cancelled:
+            return iter((cancelled(len(ids)),))
+        return self._reply(Prompt.of(seen), settings, cancel, form)
 
     def generate(
         self, prompt: str, settings: Settings | None = None, *, cancel: Cancel | None = None
@@ -253,12 +257,14 @@ class Engine:
             generate(self._forward, self._tokenizer, prompt, settings, chunk=chunk, form=form, cancel=cancel), cancel
         )
 
-    def _with_pictures(self, ids: Sequence[int], images: Sequence[Image]) -> Sequence[int | Picture]:
+    def _with_pictures(
+        self, ids: Sequence[int], images: Sequence[Image], cancel: Cancel | None
+    ) -> Sequence[int | Picture]:
         """The ids with the prepared images in the places of pictures."""
         if not images:
             return ids
         assert self._eyes is not None
-        with self._claimed(), self._stepping():
+        with self._claimed(cancel), self._stepping():
             others = len(ids) - len(images)
             looked = self._eyes.look(
                 images,
@@ -267,6 +273,7 @@ class Engine:
                 self._meter,
                 self._budgets.max_patches,
                 lambda tokens: self._limit.check_least(others + tokens, BEGIN_OR_LEAVE),
+                cancel,
             )
             pictures = iter(looked)
         return [next(pictures) if token == PICTURE else token for token in ids]

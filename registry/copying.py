@@ -1,19 +1,18 @@
-"""Files copied so that the copy is known to be whole, and what a disk that refuses is said to have done."""
+"""Files copied so that the copy is known to be whole."""
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from engine.cancel import Cancel
 from engine.errors import StorageError
 from engine.units import human_bytes
+from registry.refusals import storage
 from registry.saved import rename
 
 CHUNK: Final = 4 << 20
@@ -76,30 +75,6 @@ def check_room(folder: Path, nbytes: int, what: str) -> None:
             f"{what} needs {human_bytes(nbytes + MARGIN)} in {folder}, and {human_bytes(free)} are free there. Free "
             "some space, or choose a folder on another disk."
         )
-
-
-@contextmanager
-def storage(path: Path) -> Iterator[None]:
-    """Within it, what the disk refuses is raised as `StorageError`, with a sentence on the place of `path`."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(_sentence(error, path)) from error
-
-
-def _sentence(error: OSError, path: Path) -> str:
-    place = path if path.is_dir() else path.parent
-    if error.errno == errno.ENOSPC:
-        return f"The disk that holds {place} is full. Free some space, and try again."
-    if error.errno == getattr(errno, "EDQUOT", None):
-        return f"Your quota on the disk that holds {place} is used up. Free some space, and try again."
-    if error.errno == errno.EROFS:
-        return f"The disk that holds {place} can only be read. Make it writable, or choose a folder on another one."
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return f"{path} is not open to you, or another program has it open. Change that, and try again."
-    if error.errno == errno.ENOENT:
-        return f"{path} is gone. If it is on another disk, connect that again, and try again."
-    return f"The disk refused to read or write {path} ({error.strerror or error}). Check the disk, and try again."
 
 
 def _chunks(path: Path, cancel: Cancel) -> Iterator[bytes]:

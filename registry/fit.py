@@ -1,41 +1,32 @@
 """Whether a model runs on a machine, how, and how fast: the engine's own plan, told in a label.
 
-    found = fit_offer(Hub.from_environment(), offer, Headers(folder), Budgets(), Here(models, measurements))
+    found = fit(index, eyes, Budgets(), machine)
     found.words     # "streams from disk, about 3.2 tokens/s"
-    found.plan      # what `engine.plan` will say once the model is here
+    found.plan      # what `engine.plan` will say
 
-The bytes are those that loading takes, since they are worked out by what loads. A model that is elsewhere is planned
-for from the beginnings of its files (`registry.headers`).
+The bytes are those that loading takes, since they are worked out by what loads. `registry.fitting` does the same for a
+model by where it lies.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
-from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
-from engine.cancel import Cancel
 from engine.checks import check_budgets
-from engine.errors import BudgetError, MillstreamError, ModelFileError, SettingsError, UnsupportedModelError, naming
-from engine.formats import open_index
+from engine.errors import BudgetError, ModelFileError, SettingsError, UnsupportedModelError, naming
 from engine.formats.index import TensorIndex
 from engine.info import model_info, positions
-from engine.memory.figures import Drive
-from engine.memory.machine import kept_drive, real_memory
 from engine.memory.needs import Anatomy, Needs
-from engine.planning import SHORTEST, Machine, make_plan, pending, room, stays, this_machine
-from engine.types import Budgets, ModelInfo, Plan
+from engine.planning import SHORTEST, Machine, make_plan, room, stays
+from engine.types import Budgets, Plan
 from engine.units import human_bytes
-from engine.vision.eyes import Eyes, find_eyes
-from registry.headers import Headers, Told
-from registry.items import CHECKPOINT, Offer
-from registry.probe.reading import measure as measure_drive
+from engine.vision.eyes import Eyes
 from registry.probe.tree import Gpu
-from registry.sources.source import Source
 
 PROMPT: Final = 512
 """Tokens of the prompt after which the first token is waited for."""
@@ -239,155 +230,16 @@ def fit(
     gpus: Sequence[Gpu] = (),
 ) -> Fit:
     """As `Fitter`, for one answer."""
+    return answer(lambda: Fitter(index, eyes, machine, unloading=unloading, gpus=gpus), budgets)
+
+
+def answer(make: Callable[[], Fitter], budgets: Budgets) -> Fit:
+    """That of a fitter. A model that refuses to have one cannot run."""
     try:
-        fitter = Fitter(index, eyes, machine, unloading=unloading, gpus=gpus)
+        fitter = make()
     except REFUSALS as error:
         return Fit(Label.CANNOT, None, str(error), budgets)
     return fitter.fit(budgets)
-
-
-class Place(Protocol):
-    """A machine to fit models to."""
-
-    @property
-    def cancel(self) -> Cancel:
-        """Ends what takes time."""
-        ...
-
-    @property
-    def gpus(self) -> Sequence[Gpu]:
-        """Its cards, as a probe tells of them."""
-        ...
-
-    def machine(self, index: TensorIndex, info: ModelInfo, budgets: Budgets) -> Machine:
-        """As it is now, for one model."""
-        ...
-
-
-@dataclass(frozen=True)
-class Here:
-    """This machine, with the folder that models are kept in and the file of what was measured.
-
-    What was not measured yet is measured where a plan depends on it, in some seconds, unless `measure` is false.
-    """
-
-    models: Path
-    measurements: Path | None
-    cancel: Cancel = field(default_factory=Cancel)
-    measure: bool = True
-    gpus: Sequence[Gpu] = ()
-
-    def machine(self, index: TensorIndex, info: ModelInfo, budgets: Budgets) -> Machine:
-        """As it is now, for a model that is here or elsewhere."""
-        elsewhere = bool(index.sizes)
-        found = this_machine(
-            index,
-            info,
-            budgets,
-            self.measurements,
-            loading=not self.measure,
-            place=self._place if elsewhere or not self.measure else None,
-            cancel=self.cancel,
-        )
-        # Whether anything is measured or not, the tokenizer is not in memory yet.
-        found = replace(found, pending=pending(info), overhead=real_memory() + pending(info))
-        return replace(found, drive=self._drive) if elsewhere and self.measure else found
-
-    @property
-    def _place(self) -> Path:
-        """What is there of the folder and those above it."""
-        return next(path for path in (self.models, *self.models.parents) if path.exists() or path == path.parent)
-
-    def _drive(self) -> Drive | None:
-        if (known := kept_drive(self._place, self.measurements)) is not None:
-            return known
-        try:
-            return measure_drive(self.models, self.measurements, self.cancel)
-        except MillstreamError:  # it is full, or refuses: nothing is foretold then
-            return None
-
-
-def fitter_of_file(
-    path: Path, budgets: Budgets, place: Place, *, mmproj: Path | None = None, unloading: int = 0
-) -> Fitter:
-    """For a model that is here: a file, or a checkpoint's folder. `budgets` choose its threads. Raises as
-    `engine.plan`, but no BudgetError."""
-    index = open_index(path)
-    return _fitter(index, find_eyes(index, mmproj), budgets, place, unloading)
-
-
-def fitter_of_offer(
-    source: Source,
-    offer: Offer,
-    headers: Headers,
-    budgets: Budgets,
-    place: Place,
-    *,
-    mmproj: Path | None = None,
-    unloading: int = 0,
-    told: Told | None = None,
-) -> Fitter:
-    """For a model that is elsewhere, from the beginnings of its files; `told` as in `Headers.fetch`.
-
-    It sees with the tower of `mmproj`, or with the offer's first. Raises UnsupportedModelError for an offer that cannot
-    be loaded, as `fitter_of_file`, and as `Headers.fetch`.
-    """
-    if offer.problem:
-        raise UnsupportedModelError(offer.problem)
-    begun = headers.fetch(source, offer.files, place.cancel, told)
-    first = begun.paths[0]
-    if offer.kind == CHECKPOINT:
-        index = open_index(first.parent, begun.sizes)
-        return _fitter(index, find_eyes(index, mmproj), budgets, place, unloading)
-    index = open_index(first, begun.sizes)
-    if mmproj is not None:
-        eyes = find_eyes(index, mmproj)
-    else:
-        towers = [path for path, file in zip(begun.paths, offer.files, strict=True) if file in offer.towers]
-        eyes = next(_fitting(index, towers), None)
-    return _fitter(index, eyes, budgets, place, unloading)
-
-
-def fit_file(path: Path, budgets: Budgets, place: Place, *, mmproj: Path | None = None, unloading: int = 0) -> Fit:
-    """As `fitter_of_file`, for one answer: what cannot be opened cannot run."""
-    try:
-        fitter = fitter_of_file(path, budgets, place, mmproj=mmproj, unloading=unloading)
-    except REFUSALS as error:
-        return Fit(Label.CANNOT, None, str(error), budgets)
-    return fitter.fit(budgets)
-
-
-def fit_offer(
-    source: Source,
-    offer: Offer,
-    headers: Headers,
-    budgets: Budgets,
-    place: Place,
-    *,
-    mmproj: Path | None = None,
-    unloading: int = 0,
-    told: Told | None = None,
-) -> Fit:
-    """As `fitter_of_offer`, for one answer. Raises DownloadError and StorageError where the beginnings cannot be had,
-    and `Cancelled`."""
-    try:
-        fitter = fitter_of_offer(source, offer, headers, budgets, place, mmproj=mmproj, unloading=unloading, told=told)
-    except REFUSALS as error:
-        return Fit(Label.CANNOT, None, str(error), budgets)
-    return fitter.fit(budgets)
-
-
-def _fitter(index: TensorIndex, eyes: Eyes | None, budgets: Budgets, place: Place, unloading: int) -> Fitter:
-    with naming(*(path.name for path in index.paths)):
-        info = model_info(index)
-    return Fitter(index, eyes, place.machine(index, info, budgets), unloading=unloading, gpus=place.gpus)
-
-
-def _fitting(text: TensorIndex, towers: Sequence[Path]) -> Iterator[Eyes]:
-    """Those that belong to the model, as `find_eyes` tries those beside it."""
-    for path in towers:
-        with contextlib.suppress(MillstreamError):
-            yield Eyes(path, text)
 
 
 def _first_token(plan: Plan) -> float | None:

@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 
 from engine.cancel import Cancel
 from engine.errors import ModelFileError, StorageError
-from registry.copying import check_room, copy_file, sha256_of, storage
+from registry.copying import check_room, copy_file, sha256_of
 from registry.items import CONFIG
 from registry.library import SUFFIX, Library, LibraryModel
 from registry.links import SUFFIX as LINK
@@ -24,6 +24,7 @@ from registry.paths import made_safe
 from registry.progress import Progress
 from registry.provenance import FILE as PROVENANCE
 from registry.provenance import KeptFile, Provenance, read_provenance
+from registry.refusals import storage
 from registry.saved import rename
 from registry.stores.folders import at_path
 from registry.stores.found import STORES, Found, FoundFile, require

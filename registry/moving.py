@@ -17,12 +17,13 @@ from typing import Final
 
 from engine.cancel import Cancel
 from engine.errors import SettingsError, StorageError
-from registry.copying import MARGIN, check_room, copy_file, sha256_of, storage
+from registry.copying import MARGIN, check_room, copy_file, sha256_of
 from registry.importing import WORK
 from registry.library import Library
 from registry.moving_files import BEGUN, DOWNLOADS, SKIPPED, files_of, has_entries, held, nobody_at_work, second_name
 from registry.place import Place, choose, from_environment, mark, marker_id, settings_file
 from registry.progress import Progress
+from registry.refusals import storage
 from registry.saved import read_json, rename, write_json
 
 _CLOSE: Final = 2 * 10**9

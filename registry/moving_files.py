@@ -11,10 +11,10 @@ from typing import Final
 from filelock import FileLock, Timeout
 
 from engine.errors import StorageError
-from registry.copying import storage
 from registry.importing import LOCK as IMPORTING
 from registry.importing import WORK
 from registry.place import MARKER
+from registry.refusals import storage
 from registry.saved import sync_folder
 
 BEGUN: Final = ".millstream-moving"

@@ -13,7 +13,7 @@ from typing import Final
 
 from platformdirs import user_config_path, user_data_path
 
-from registry.copying import storage
+from registry.refusals import storage
 from registry.saved import Fields, read_json, sync_folder, write_json
 
 MARKER: Final = ".millstream-library"

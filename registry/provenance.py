@@ -82,17 +82,10 @@ def read_provenance(folder: Path) -> Provenance | None:
 
 
 def _kept(fields: Fields) -> KeptFile:
-    steps = fields.text("name").split("/")
+    texts = fields.texts("name", "sha256", "source", "repository", "revision", "path")
+    steps = texts["name"].split("/")
     if any(step in ("", ".", "..") or "\\" in step or ":" in step for step in steps):
         raise ValueError("a name that leads out of the folder")
     return KeptFile(
-        name=fields.text("name"),
-        nbytes=fields.count("nbytes"),
-        sha256=fields.text("sha256"),
-        source=fields.text("source"),
-        repository=fields.text("repository"),
-        revision=fields.text("revision"),
-        path=fields.text("path"),
-        promised=fields.flag("promised"),
-        damaged=fields.flag("damaged"),
+        nbytes=fields.count("nbytes"), promised=fields.flag("promised"), damaged=fields.flag("damaged"), **texts
     )

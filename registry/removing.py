@@ -15,7 +15,7 @@ from typing import Final
 from engine.errors import MillstreamError, StorageError
 from engine.formats import open_index
 from engine.interrupts import held_back
-from registry.copying import storage
+from registry.refusals import storage
 from registry.saved import rename
 
 WORK: Final = ".removed-"

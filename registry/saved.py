@@ -60,14 +60,18 @@ class Fields:
             raise ValueError(f"{key} is not a text")
         return value
 
+    def texts(self, *keys: str) -> dict[str, str]:
+        return {key: self.text(key) for key in keys}
+
     def count(self, key: str) -> int:
         value = self._value.get(key)
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             raise ValueError(f"{key} is not a count")
         return value
 
-    def flag(self, key: str) -> bool:
-        value = self._value.get(key)
+    def flag(self, key: str, absent: bool | None = None) -> bool:
+        """`absent` is what it counts as where an earlier version wrote none."""
+        value = self._value.get(key, absent)
         if not isinstance(value, bool):
             raise ValueError(f"{key} is not true or false")
         return value

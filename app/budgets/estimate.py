@@ -42,7 +42,7 @@ class Estimator:
         self._alone = alone
 
     def estimate(self, budgets: Budgets) -> Estimate:
-        """Raises as `registry.fit.fitter_of_file` where the model cannot be opened, and `Cancelled`."""
+        """Raises as `registry.fitting.fitter_of` where the model cannot be opened, and `Cancelled`."""
         from app.models_page.suggesting import told
         from engine.cores import default_threads, processors
 

@@ -48,6 +48,8 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.json:
         told = {"downloads": [_fields(item) for item in items]} | ({"removed": removed.id} if removed else {})
         write(json.dumps(told, ensure_ascii=False) + "\n")
+    elif removed is not None and removed.repair:
+        tell(f"The repair of {removed.name} is stopped. It is in the library again, damaged as far as it is.")
     elif removed is not None:
         tell(f"{removed.name} is deleted; {human_bytes(removed.done)} of it had come.")
     elif items:

@@ -16,7 +16,8 @@ from app.places import headers_folder, measurements_file
 from engine import Budgets, human_bytes
 
 if TYPE_CHECKING:
-    from registry.fit import Fit, Here
+    from registry.fit import Fit
+    from registry.fitting import Here
     from registry.items import Offer
 
 NAME = "fit"
@@ -40,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    from registry.fit import Here, fit_file
+    from registry.fitting import Here, Local, fit_of
     from registry.library import Library
     from registry.naming import remote_name
 
@@ -55,7 +56,7 @@ def execute(arguments: argparse.Namespace) -> int:
     path = library.resolve(arguments.model)
     line.show("Planning", 0, 0)
     try:
-        found = fit_file(path, budgets, here, mmproj=mmproj)
+        found = fit_of(Local(path, mmproj), budgets, here)
     finally:
         line.clear()
     if arguments.json:
@@ -71,7 +72,7 @@ def _in_library(root: Path, name: str) -> bool:
 
 def _remote(arguments: argparse.Namespace, id: str, part: str, budgets: Budgets, here: Here, line: Progress) -> int:
     """One offer of a repository, where `part` names it, or all of them."""
-    from registry.fit import fit_offer
+    from registry.fitting import Remote, fit_of
     from registry.headers import Headers
     from registry.items import offers
     from registry.naming import choose
@@ -90,7 +91,7 @@ def _remote(arguments: argparse.Namespace, id: str, part: str, budgets: Budgets,
             def told(name: str, nbytes: int) -> None:
                 line.show(f"Reading the beginning of {name}, {human_bytes(nbytes)}", 0, 0)
 
-            found.append((offer, fit_offer(source, offer, headers, budgets, here, mmproj=mmproj, told=told)))
+            found.append((offer, fit_of(Remote(source, offer, headers, mmproj, told), budgets, here)))
     finally:
         line.clear()
     if arguments.json:

@@ -28,7 +28,7 @@ class Desk(QObject):
     changed = Signal(object)
     """An Item, which is the newest of its kind; one that is "removed" is not in `items` any more."""
     arrived = Signal(object)
-    """An Item that is whole and in the library now."""
+    """An Item whose model is in the library now: it is whole, or its repair was removed."""
     failed = Signal(str)
 
     _came = Signal(object)
@@ -172,7 +172,8 @@ class Desk(QObject):
         else:
             self.items[item.id] = item
         self.changed.emit(item)
-        if item.state == "done" and (former is None or former.state != "done"):
+        came = item.state == "done" and (former is None or former.state != "done")
+        if came or (item.state == "removed" and item.repair):
             self.arrived.emit(item)
 
     def _fail(self, sentence: str, error: BaseException) -> None:

@@ -18,7 +18,7 @@ from app.models_page.services import Services
 from app.models_page.shelf import Shelf
 from app.models_page.tasks import Tasks
 from app.models_page.trouble import Trouble
-from app.models_page.words import asks_for_token, state_of
+from app.models_page.words import removing, state_of
 from app.notice_line import NoticeLine
 from app.translated import translated
 
@@ -76,9 +76,8 @@ class DownloadPane(Pane):
         origin = wanted.files[0].repository if wanted is not None else ""
         self.show_head(item.name, origin, (size(item.nbytes), wanted.licence if wanted is not None else ""))
         sentence = item.sentence if item.state in ("paused", "waiting") else ""
-        asks = item.state == "paused" and asks_for_token(sentence)
-        self.notice.show_sentence("" if asks else sentence)
-        if not asks:
+        self.notice.show_sentence("" if item.needs_token else sentence)
+        if not item.needs_token:
             self.trouble.clear()
         elif self.trouble.line.sentence != sentence:
             self.trouble.ask_for_token(sentence)
@@ -123,5 +122,4 @@ class DownloadPane(Pane):
         return Deed(self.tr("Load"), lambda: self.load.emit(str(kept.path)))
 
     def _ask_to_remove(self, item: Item) -> None:
-        text = self.tr("Remove what came of {name}?").format(name=item.name)
-        self.actions.ask(Question(text, self.tr("Remove"), self.tr("Keep it"), lambda: self._desk.remove(item.id)))
+        self.actions.ask(Question(*removing(item, self.tr), lambda: self._desk.remove(item.id)))

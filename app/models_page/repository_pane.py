@@ -27,7 +27,7 @@ from app.models_page.shelf import Shelf
 from app.models_page.suggestion import Suggestion
 from app.models_page.tasks import Tasks
 from app.models_page.trouble import Trouble
-from app.models_page.words import state_of
+from app.models_page.words import removing, state_of
 from app.translated import translated
 from engine.cancel import Cancel
 
@@ -277,8 +277,7 @@ class RepositoryPane(Pane):
         choice = self.choice
         if choice is None or (item := choice.item) is None:
             return
-        text = self.tr("Remove what came of {name}?").format(name=choice.offer.name)
-        self.actions.ask(Question(text, self.tr("Remove"), self.tr("Keep it"), lambda: self._desk.remove(item.id)))
+        self.actions.ask(Question(*removing(item, self.tr), lambda: self._desk.remove(item.id)))
 
 
 def _rank(choice: Choice) -> tuple[bool, int]:

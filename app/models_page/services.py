@@ -21,7 +21,7 @@ from engine.cancel import Cancel
 
 if TYPE_CHECKING:
     from registry.catalogue import Entry
-    from registry.fit import Here
+    from registry.fitting import Here
     from registry.items import Offer
     from registry.library import Library, LibraryModel
     from registry.machine import MachineFacts
@@ -128,31 +128,33 @@ class ThisMachine:
         """From the beginnings of its files, which are fetched where they are not kept."""
         from app.models_page.suggesting import told
         from engine.types import Budgets
-        from registry.fit import fit_offer
+        from registry.fitting import Remote, fit_of
         from registry.headers import Headers
 
-        headers = Headers(headers_folder())
+        model = Remote(source, offer, Headers(headers_folder()))
         with self._fitting:
-            return told(fit_offer(source, offer, headers, Budgets(), self._here(cancel), unloading=unloading))
+            return told(fit_of(model, Budgets(), self._here(cancel), unloading=unloading))
 
     def estimator(self, source: Source, offer: Offer, unloading: int, cancel: Cancel) -> Estimator:
         from engine.types import Budgets
-        from registry.fit import Fitter, fitter_of_offer
+        from registry.fit import Fitter
+        from registry.fitting import Remote, fitter_of
         from registry.headers import Headers
 
         def make(threads: int | None) -> Fitter:
-            headers, place = Headers(headers_folder()), self._here(cancel)
-            return fitter_of_offer(source, offer, headers, Budgets(threads=threads), place, unloading=unloading)
+            model = Remote(source, offer, Headers(headers_folder()))
+            return fitter_of(model, Budgets(threads=threads), self._here(cancel), unloading=unloading)
 
         return Estimator(make, self._fitting)
 
     def estimator_kept(self, model: Path, unloading: int, cancel: Cancel) -> Estimator:
         from engine.types import Budgets
-        from registry.fit import Fitter, fitter_of_file
+        from registry.fit import Fitter
+        from registry.fitting import Local, fitter_of
 
         def make(threads: int | None) -> Fitter:
-            tower, place = self._library().tower_of(model), self._here(cancel)
-            return fitter_of_file(model, Budgets(threads=threads), place, mmproj=tower, unloading=unloading)
+            kept = Local(model, self._library().tower_of(model))
+            return fitter_of(kept, Budgets(threads=threads), self._here(cancel), unloading=unloading)
 
         return Estimator(make, self._fitting)
 
@@ -188,7 +190,7 @@ class ThisMachine:
         return facts(self._probed(cancel))
 
     def _here(self, cancel: Cancel) -> Here:
-        from registry.fit import Here
+        from registry.fitting import Here
 
         return Here(self._library().root, measurements_file(), cancel, gpus=self._probed(cancel).gpus)
 

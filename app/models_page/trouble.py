@@ -64,9 +64,9 @@ class Trouble(QWidget):
         self.hide()
 
     def show_error(self, sentence: str, error: BaseException | None = None) -> None:
-        from registry.sources.source import AccessError
+        from registry.sources.source import needs_token
 
-        if isinstance(error, AccessError):
+        if error is not None and needs_token(error):
             self.ask_for_token(sentence)
             return
         self.line.show_sentence(sentence)

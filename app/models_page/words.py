@@ -10,12 +10,6 @@ if TYPE_CHECKING:
     from registry.downloads.item import Item
 
 
-def asks_for_token(sentence: str) -> bool:
-    """Whether an access token would help, by a sentence of `registry.sources.hub_errors`. The record of a download
-    keeps its sentence alone."""
-    return "access token" in sentence
-
-
 def state_of(item: Item, tr: Translate) -> str:
     """What a download does now, in a word or two."""
     return {
@@ -29,3 +23,11 @@ def state_of(item: Item, tr: Translate) -> str:
         "done": tr("in your library"),
         "removed": "",
     }[item.state]
+
+
+def removing(item: Item, tr: Translate) -> tuple[str, str, str]:
+    """What to ask before a download is removed: the question, yes, and no."""
+    if item.repair:
+        question = tr("Stop the repair of {name}? It goes back into the library as it is, damaged.")
+        return question.format(name=item.name), tr("Stop it"), tr("Go on")
+    return tr("Remove what came of {name}?").format(name=item.name), tr("Remove"), tr("Keep it")

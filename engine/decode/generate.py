@@ -105,6 +105,11 @@ def _seed(settings: Settings) -> int:
     return secrets.randbits(32) if settings.seed is None else settings.seed
 
 
+def cancelled(prompt: int) -> Finished:
+    """The end of a reply that was cancelled before any of its prompt of so many tokens was computed."""
+    return _Reply(prompt, 0).finished("cancelled")
+
+
 class _Reply:
     """The counts and times of one reply. Time that the consumer spends on an event is not counted."""
 

@@ -20,6 +20,8 @@ PIECE = 8 << 20
 """Bytes per read: small enough that a cancel is noticed at once, large enough for any disk."""
 SMALL_PIECE = 1 << 17
 """The same where the system is to keep no copy: so much of one it has for each that is read at once."""
+TURNED = 1 << 19
+"""Bytes of a matrix that lies column by column which are held a second time, while they are brought into rows."""
 AT_ONCE = 4
 """Pieces that are read at once: most drives give more to several, and a read that hangs can be left to itself."""
 
@@ -49,13 +51,13 @@ class TensorReader:
 
     def read(self, into: U8, info: TensorInfo) -> None:
         """Read as many of a tensor's first bytes, uint8 [n]. Raises ModelFileError where they cannot be read."""
+        if info.transposed:
+            return self._read_turned(into, info)
         at = 0
         for span in info.spans:
             piece = into[at : at + span.nbytes]
             self._read_span(span, piece, info)
             at += piece.size
-        if info.transposed:
-            _transpose(into, info)
 
     def close(self) -> None:
         """Close the files. A second call does nothing."""
@@ -66,6 +68,19 @@ class TensorReader:
     @cached_property
     def _pool(self) -> ReadPool:
         return ReadPool(AT_ONCE)
+
+    def _read_turned(self, into: U8, info: TensorInfo) -> None:
+        """All of a matrix that lies column by column, brought into rows as it comes: no second one is held."""
+        rows, columns = info.shape
+        column = info.nbytes // max(columns, 1)
+        matrix = into.reshape(rows, columns, -1)
+        (span,) = info.spans
+        most = min(max(TURNED // max(column, 1), 1), columns)
+        room = np.empty(most * column, np.uint8)
+        for first in range(0, columns, most):
+            some = room[: min(most, columns - first) * column]
+            self._read_span(Span(span.path, span.offset + first * column, some.size), some, info)
+            matrix[:, first : first + most] = some.reshape(-1, rows, matrix.shape[2]).swapaxes(0, 1)
 
     def _read_span(self, span: Span, into: U8, info: TensorInfo) -> None:
         """The first bytes of a span."""
@@ -110,9 +125,3 @@ class _Anywhere:
     def read_pages(self, into: memoryview, offset: int, tensor: str, least: int) -> int:
         self._file.read(np.frombuffer(into, np.uint8), offset, tensor)
         return least
-
-
-def _transpose(data: U8, info: TensorInfo) -> None:
-    """Bring a matrix that lies column by column into rows, in place."""
-    rows, columns = info.shape
-    data[:] = data.reshape(columns, rows, -1).swapaxes(0, 1).reshape(-1)

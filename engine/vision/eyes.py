@@ -57,15 +57,18 @@ class Eyes:
         meter: Meter,
         max_patches: int | None,
         counted: Callable[[int], None],
+        cancel: Cancel | None,
     ) -> list[Picture]:
         """The images as the tower takes them; those of the last call need not be prepared again.
 
         `counted` is told how many tokens they take so far, and may raise: each holds megabytes. Raises ImageError for a
-        file that is no picture or one that the model does not take, and what `load_tower` raises.
+        file that is no picture or one that the model does not take, what `load_tower` raises, and `Cancelled`: while
+        the tower is read, and between one picture and the next.
         """
+        cancel = cancel or Cancel()
         if self._tower is None:
             own = Meter()
-            tower = load_tower(self.index, ops, own)
+            tower = load_tower(self.index, ops, own, cancel=cancel)
             if tower.width != model.inset_width:
                 raise self._misfit(f"rows of {tower.width} numbers", f"rows of {model.inset_width}")
             self._tower = tower
@@ -73,6 +76,7 @@ class Eyes:
         seen: dict[bytes, Picture] = {}
         pictures = []
         for image in images:
+            cancel.check()
             key = hashlib.sha256(image.data).digest()
             if key not in seen:
                 seen[key] = self._seen.get(key) or self._prepare(image, self._tower, max_patches)

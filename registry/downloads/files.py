@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 from engine.errors import DownloadError, StorageError
+from registry import refusals
 from registry.paths import safe_path
 
 FOLDER = ".downloads"
@@ -22,6 +21,8 @@ NEW = ".new"
 """The suffix of what is written before it takes the place of another."""
 LONGEST = 240
 """Bytes of a name, which leaves room for the suffixes."""
+
+storage = partial(refusals.storage, then="resume the download")
 
 
 def safe_steps(path: str) -> tuple[str, ...]:
@@ -48,11 +49,18 @@ def inside(root: Path, *steps: str) -> Path:
     raise StorageError(f"{path} is a link that leads out of the library ({root}): remove the link, and try again.")
 
 
-def make_folder(root: Path, *steps: str) -> Path:
-    """The same, made where it is not there. Raises StorageError."""
+def make_folder(root: Path, *steps: str, there: int = 0) -> Path:
+    """The same, made where it is not there. Raises StorageError.
+
+    `root` and the first so many steps are `there` already: were they made, a download whose drive is gone would go on
+    at the place where that was joined, on another drive.
+    """
     path = inside(root, *steps)
     with storage(path):
-        path.mkdir(parents=True, exist_ok=True)
+        made = root.joinpath(*steps[:there])
+        for step in steps[there:]:
+            made /= step
+            made.mkdir(exist_ok=True)
     return path
 
 
@@ -60,29 +68,3 @@ def open_part(path: Path) -> BinaryIO:
     """A file for reading and writing, unbuffered, made where it is not there; never through a link. Raises OSError."""
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     return os.fdopen(os.open(path, flags, 0o644), "r+b", buffering=0)
-
-
-@contextmanager
-def storage(path: Path) -> Iterator[None]:
-    """Within it, what the disk refuses is raised as StorageError, with a sentence on the place of `path`."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(_sentence(error, path)) from error
-
-
-def _sentence(error: OSError, path: Path) -> str:
-    place = path.parent
-    if error.errno == errno.ENOSPC:
-        return f"The disk that holds {place} is full. Free some space, then resume the download."
-    if error.errno == getattr(errno, "EDQUOT", None):
-        return f"Your quota on the disk that holds {place} is used up. Free some space, then resume the download."
-    if error.errno == errno.EROFS:
-        return f"The disk that holds {place} can only be read. Make it writable, then resume the download."
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return f"{path} may not be written: another program has it open, or it is not yours. Then resume the download."
-    if error.errno == errno.ELOOP:
-        return f"{path} is a link. Remove it, then resume the download."
-    if error.errno == errno.ENOENT:
-        return f"{place} is gone. Connect its disk again, then resume the download."
-    return f"The disk refused to read or write {path} ({error.strerror or error}). Then resume the download."

@@ -31,7 +31,9 @@ class Item:
     `wanted` is None where the record on the disk is damaged: such an item can only be removed. `sentence` says why it
     is paused or waits, "" where a person paused it. `done` of `nbytes` never falls while the program runs. `speed` is
     in bytes a second, `seconds_left` None where it is not known. `wait` is how many seconds it still waits before it is
-    tried again. `path` is the model's folder once it is done. "elsewhere": another program downloads it.
+    tried again. `path` is the model's folder once it is done. "elsewhere": another program downloads it. `needs_token`:
+    it is paused, and an access token may be what it needs. `repair`: what is whole of it was in the library, and is
+    there again once the item is removed.
     """
 
     id: str
@@ -46,6 +48,8 @@ class Item:
     seconds_left: float | None
     wait: float
     path: Path | None
+    needs_token: bool = False
+    repair: bool = False
 
 
 @dataclass
@@ -89,6 +93,8 @@ class Entry:
             seconds_left=self.missing / speed if speed >= 1 else None,
             wait=max(0.0, self.until - now) if self.state == "waiting" else 0.0,
             path=self.path,
+            needs_token=self.state == "paused" and record is not None and record.needs_token,
+            repair=record is not None and record.repair,
         )
 
     def came(self, name: str, done: int, now: float) -> None:

@@ -13,9 +13,10 @@ from typing import Literal
 
 from engine.cancel import Cancel
 from engine.errors import DownloadError, StorageError
+from registry.copying import sha256_of
 from registry.downloads.files import NEW, inside, make_folder, storage
 from registry.downloads.record import ItemFolder, Record, Wanted
-from registry.downloads.transfer import CHUNK, Transfer, WrongFileError, is_whole, part_bytes, sha256_of
+from registry.downloads.transfer import CHUNK, Transfer, WrongFileError, is_whole, part_bytes
 from registry.downloads.waits import Bandwidth
 from registry.provenance import FILE, KeptFile, Provenance, read_provenance
 from registry.saved import rename

@@ -6,6 +6,7 @@ others pass while it waits for a source. What is known lies in records on the di
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +25,7 @@ from registry.downloads.verify import origin
 from registry.downloads.waits import Bandwidth, Time
 from registry.downloads.worker import ELSEWHERE, Worker
 from registry.library import Library
+from registry.refusals import storage
 from registry.sources.source import Source
 
 MARGIN = 256 << 20
@@ -62,6 +64,7 @@ class Downloads:
         self._telling = threading.RLock()
         self._entries: dict[str, Entry] = {}
         self._closed = False
+        self._was_there = os.path.isdir(self._root)
         self._worker = Worker(
             lock=self._state,
             turns=Turns(self._entries, self._state, at_once, self._root, margin),
@@ -84,7 +87,7 @@ class Downloads:
     def add(self, wanted: Wanted) -> Item:
         """Download it, or go on with it where it was begun. Raises DownloadError for what cannot be kept on a disk."""
         wanted.check()
-        self._library.require_there()
+        self._have_root()
         self._rest(wanted.id)
         with self._state:
             self._check_open()
@@ -93,9 +96,9 @@ class Downloads:
                 return entry.snapshot(self._clock.now())
             folder = ItemFolder(self._root, wanted.id)
             record = Record(wanted, False, "", _moment())
-            with folder.alone() as alone:
+            with folder.alone(new=True) as alone:
                 if alone:
-                    folder.renew(record)
+                    record = folder.renew(record)
             former = entry.thread if entry is not None else None
             entry = Entry(folder, record, "queued", thread=former)
             if not alone and (former is None or not former.is_alive()):
@@ -127,10 +130,10 @@ class Downloads:
             )
         if kept.damaged:
             item = ItemFolder(self._root, wanted.id)
-            with item.alone() as alone:
+            with item.alone(new=True) as alone:
                 if not alone:
                     raise StorageError(f"{kept.name} is being downloaded by another program already.")
-                item.renew(Record(wanted, True, "", _moment()))
+                item.renew(Record(wanted, True, "", _moment(), repair=True))
                 item.take_back(folder, kept.damaged)
         return self.add(wanted)
 
@@ -160,9 +163,10 @@ class Downloads:
         self._tell(entry)
 
     def remove(self, id: str) -> None:
-        """Stop it, and delete what came of it; a model that is whole stays in the library.
+        """Stop it, and delete what came of it; a model that is whole stays in the library, and one that was being
+        repaired is there again, damaged as far as it is.
 
-        Raises StorageError where another program downloads it.
+        Raises StorageError where another program downloads it, or what is whole of a repair has no place to go to.
         """
         with self._state:
             entry = self._entries[id]
@@ -175,6 +179,8 @@ class Downloads:
                 if not alone:
                     name = entry.record.wanted.name if entry.record else id
                     raise StorageError(f"{name} is still being downloaded, here or by another Millstream.")
+                if entry.record is not None:
+                    entry.folder.give_back(entry.record)
                 entry.folder.forget()
         with self._state:
             self._entries.pop(id, None)
@@ -216,6 +222,18 @@ class Downloads:
             thread = entry.thread if entry is not None and entry.state not in RUNNING else None
         if thread is not None and thread is not threading.current_thread():
             thread.join(PROMPT)
+
+    def _have_root(self) -> None:
+        """The library's folder, made where it never was: one that was there is gone with its drive, and nothing may be
+        kept at the place where that was joined. Raises StorageError."""
+        self._library.require_there()
+        if self._was_there and not os.path.isdir(self._root):
+            raise StorageError(
+                f"The models folder {self._root} is gone. If it is on another drive, connect that again, and try again."
+            )
+        with storage(self._root):
+            self._root.mkdir(parents=True, exist_ok=True)
+        self._was_there = True
 
     def _check_open(self) -> None:
         if self._closed:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 import shutil
 import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from engine.errors import DownloadError
+from engine.errors import DownloadError, StorageError
 from registry.downloads.files import FOLDER, inside, make_folder, safe_steps, storage
-from registry.downloads.transfer import part_bytes, remote_fields, remote_file, same_bytes, throw_away
+from registry.downloads.transfer import is_whole, part_bytes, remote_fields, remote_file, same_bytes, throw_away
+from registry.provenance import read_provenance
 from registry.saved import read_json, rename, write_json
 from registry.sources.source import RemoteFile
 
@@ -23,6 +26,8 @@ _RECORD = "record.json"
 _FILES = "files"
 _LOCK = "lock"
 _OLD = "old"
+_ITEM = 2
+"""Steps from the library's folder to an item's."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +86,16 @@ class Wanted:
 class Record:
     """`paused` is by a person or for the reason `sentence`; an item that is not paused goes on at the next start.
 
-    `added` is the moment, "2026-05-31T09:30:00.000000+00:00", by which items keep their order.
+    `added` is the moment, "2026-05-31T09:30:00.000000+00:00", by which items keep their order. `repair`: what is whole
+    of it was in the library, and is to be there again. `needs_token`: an access token may be what it is paused for.
     """
 
     wanted: Wanted
     paused: bool
     sentence: str
     added: str
+    repair: bool = False
+    needs_token: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,13 +115,13 @@ class ItemFolder:
         return self.path / _OLD
 
     def files(self) -> Path:
-        """Made where it is not there. Raises StorageError."""
-        return make_folder(self.root, FOLDER, self.id, _FILES)
+        """Made where it is not there, in the item's folder, which is. Raises StorageError."""
+        return make_folder(self.root, FOLDER, self.id, _FILES, there=_ITEM)
 
     def file(self, name: str) -> Path:
-        """The place of one file, its folder made where it is not there. Raises StorageError."""
+        """The place of one file, its folder made as `files`. Raises StorageError."""
         *folders, last = name.split("/")
-        make_folder(self.root, FOLDER, self.id, _FILES, *folders)
+        make_folder(self.root, FOLDER, self.id, _FILES, *folders, there=_ITEM)
         return self.path / _FILES / Path(*folders, last)
 
     def done(self, wanted: Wanted) -> dict[str, int]:
@@ -124,12 +132,14 @@ class ItemFolder:
                 for name, file in wanted.names().items()
             }
 
-    def renew(self, record: Record) -> None:
+    def renew(self, record: Record) -> Record:
         """The same as `write`, for files that may be of another revision than those that are here: what came stays
-        where it is the same for sure. Raises StorageError."""
+        where it is the same for sure, and a repair stays one: → what was written. Raises StorageError."""
         former: dict[str, RemoteFile] = {}
         with suppress(OSError, ValueError, DownloadError):
-            former = self.read().wanted.names()
+            there = self.read()
+            former = there.wanted.names()
+            record = replace(record, repair=record.repair or there.repair)
         for name, file in record.wanted.names().items():
             if name not in former or not same_bytes(former[name], file):
                 path = self.file(name)
@@ -137,10 +147,10 @@ class ItemFolder:
                     throw_away(path)
                     path.unlink(missing_ok=True)
         self.write(record)
+        return record
 
     def write(self, record: Record) -> None:
         """Raises StorageError."""
-        make_folder(self.root, FOLDER, self.id)
         wanted = record.wanted
         value: dict[str, object] = {
             "name": wanted.name,
@@ -150,7 +160,10 @@ class ItemFolder:
             "paused": record.paused,
             "sentence": record.sentence,
             "added": record.added,
+            "repair": record.repair,
+            "needs_token": record.needs_token,
         }
+        inside(self.root, FOLDER, self.id)
         with storage(self.path / _RECORD):
             write_json(self.path / _RECORD, value)
 
@@ -166,15 +179,25 @@ class ItemFolder:
         wanted.check()
         if wanted.id != self.id:
             raise ValueError("the record of another item")
-        return Record(wanted, value.flag("paused"), value.text("sentence"), value.text("added"))
+        return Record(
+            wanted,
+            value.flag("paused"),
+            value.text("sentence"),
+            value.text("added"),
+            repair=value.flag("repair", absent=False),
+            needs_token=value.flag("needs_token", absent=False),
+        )
 
     @contextmanager
-    def alone(self) -> Iterator[bool]:
+    def alone(self, *, new: bool = False) -> Iterator[bool]:
         """Within it no other process works on the item: False where one already does. Raises StorageError.
 
-        Where there is no record at the end, the folder vanishes.
+        A `new` item has its folder made, in the library's, which is there. Where there is no record at the end, the
+        folder vanishes.
         """
-        make_folder(self.root, FOLDER, self.id)
+        if new:
+            make_folder(self.root, FOLDER, self.id)
+        self._require_there()  # a lock would make it
         lock = FileLock(self.path / _LOCK)
         with storage(self.path / _LOCK), suppress(Timeout):
             lock.acquire(timeout=0)
@@ -197,6 +220,27 @@ class ItemFolder:
                 (folder / Path(*name.split("/"))).unlink(missing_ok=True)
             rename(folder, files)
 
+    def give_back(self, record: Record) -> None:
+        """Have a model that is being repaired be in the library again, as it is now, while it is `alone`; of another
+        download this does nothing. Raises StorageError and DownloadError."""
+        files = self.path / _FILES
+        if not record.repair or (kept := read_provenance(files)) is None:
+            return
+        names, steps = record.wanted.names(), record.wanted.steps()
+        target = inside(self.root, *steps)
+        if os.path.lexists(target):
+            raise StorageError(
+                f"What is whole of {kept.name} cannot go back into the library: there is something at {target} "
+                "already. Move it away, and try again."
+            )
+        make_folder(self.root, *steps[:-1])
+        with storage(files):
+            for name in names:
+                throw_away(files / Path(*name.split("/")))
+            whole = {name for name, file in names.items() if is_whole(files / Path(*name.split("/")), file)}
+            kept.marked(frozenset(file.name for file in kept.files if file.name not in whole)).write(files)
+            rename(files, target)
+
     def forget(self) -> None:
         """Have the item be no more, and delete what lies here, while it is `alone`. Raises StorageError."""
         with storage(self.path / _RECORD):
@@ -206,6 +250,11 @@ class ItemFolder:
                     shutil.rmtree(path)
                 elif path.name != _LOCK:
                     path.unlink()
+
+    def _require_there(self) -> None:
+        with storage(self.path):
+            if not self.path.is_dir():
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
 
 def _folded(name: str) -> str:

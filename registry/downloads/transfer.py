@@ -37,15 +37,8 @@ def remote_fields(file: RemoteFile) -> dict[str, object]:
 
 def remote_file(fields: Fields) -> RemoteFile:
     """Raises ValueError."""
-    return RemoteFile(
-        source=fields.text("source"),
-        repository=fields.text("repository"),
-        revision=fields.text("revision"),
-        path=fields.text("path"),
-        nbytes=fields.count("nbytes"),
-        sha256=fields.text("sha256"),
-        git_sha1=fields.text("git_sha1"),
-    )
+    texts = fields.texts("source", "repository", "revision", "path", "sha256", "git_sha1")
+    return RemoteFile(nbytes=fields.count("nbytes"), **texts)
 
 
 def same_bytes(one: RemoteFile, other: RemoteFile) -> bool:
@@ -74,18 +67,6 @@ def part_bytes(path: Path, file: RemoteFile) -> int:
         if same_bytes(remote_file(note.fields("file")), file):
             return min(note.count("safe"), path.with_name(path.name + PART).stat().st_size, file.nbytes)
     return 0
-
-
-def sha256_of(path: Path, cancel: Cancel, read: Callable[[int], None] | None = None) -> str:
-    """In hex digits; `read` is told of each piece. Raises StorageError, and Cancelled."""
-    digest = hashlib.sha256()
-    with storage(path), path.open("rb") as file:
-        while piece := file.read(READ):
-            cancel.check()
-            digest.update(piece)
-            if read is not None:
-                read(len(piece))
-    return digest.hexdigest()
 
 
 def _git_sha1(path: Path, nbytes: int) -> str:

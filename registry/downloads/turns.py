@@ -71,7 +71,7 @@ class Turns:
                 if other.state == "elsewhere"
                 or (other.state in RUNNING and (other.folder.id in earlier or other.folder.id in self._admitted))
             )
-            with storage(self.root / "x"):
+            with storage(self.root):
                 free = shutil.disk_usage(self.root).free
             if missing and missing + before + self.margin > free:
                 also = f", the downloads before it {before / 1e6:,.1f} MB" if before else ""

@@ -7,11 +7,13 @@ from pathlib import Path
 
 from engine.cancel import Cancel
 from engine.errors import ModelFileError, StorageError
-from registry.downloads.files import inside, storage
+from registry.copying import sha256_of
+from registry.downloads.files import inside
 from registry.downloads.record import Wanted
-from registry.downloads.transfer import is_whole, sha256_of
+from registry.downloads.transfer import is_whole
 from registry.progress import Progress
 from registry.provenance import FILE, KeptFile, Provenance, read_provenance
+from registry.refusals import storage
 from registry.sources.source import RemoteFile
 
 

@@ -18,7 +18,7 @@ from registry.downloads.retry import Retry
 from registry.downloads.speed import SELDOM
 from registry.downloads.turns import Turns
 from registry.downloads.waits import Bandwidth, Time
-from registry.sources.source import Source
+from registry.sources.source import Source, needs_token
 
 ELSEWHERE = "Another Millstream is downloading this model."
 
@@ -52,12 +52,12 @@ class Worker:
             entry.state, entry.sentence = state, sentence
             self.lock.notify_all()
 
-    def pause(self, entry: Entry, sentence: str) -> None:
+    def pause(self, entry: Entry, sentence: str, *, needs_token: bool = False) -> None:
         """For good, until somebody resumes it. A full disk may not take the record: the item still pauses."""
         with self.lock:
             self.set(entry, "paused", sentence)
             if entry.record is not None:
-                entry.record = replace(entry.record, paused=True, sentence=sentence)
+                entry.record = replace(entry.record, paused=True, sentence=sentence, needs_token=needs_token)
                 with suppress(StorageError):
                     entry.folder.write(entry.record)
 
@@ -82,7 +82,7 @@ class Worker:
                 with self.lock:
                     if cancel.is_set():
                         return
-                    self.pause(entry, sentence)
+                    self.pause(entry, sentence, needs_token=needs_token(error))
             finally:
                 self.turns.leave(entry.folder.id)
             self.tell(entry)
@@ -98,7 +98,7 @@ class Worker:
             with self.lock:
                 cancel.check()
                 assert entry.record is not None
-                record = entry.record = replace(entry.record, paused=False, sentence="")
+                record = entry.record = replace(entry.record, paused=False, sentence="", needs_token=False)
                 entry.folder.write(record)
             path = self._run(entry, record, cancel)
             with self.lock, suppress(StorageError):

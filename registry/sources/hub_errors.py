@@ -72,7 +72,8 @@ def of_answer(status: int, headers: Mapping[str, str], asking: Asking, from_hub:
         return BusyError(f"The Hub cannot answer just now (status {status}). Try again later.", _seconds(headers))
     if status == 407:
         return AccessError(
-            "The proxy asks for a name and a password: put them into HTTPS_PROXY, as http://name:password@host:port."
+            "The proxy asks for a name and a password: put them into HTTPS_PROXY, as http://name:password@host:port.",
+            by_token=False,
         )
     if status == 416:
         return asking.changed()
@@ -85,7 +86,8 @@ def of_answer(status: int, headers: Mapping[str, str], asking: Asking, from_hub:
     if status == 404 or code == "RepoNotFound":
         return GoneError(
             f"There is no {what} on the Hub, or it is private. Check how it is written"
-            + ("." if has_token else "; for a private one, enter an access token that may read it.")
+            + ("." if has_token else "; for a private one, enter an access token that may read it."),
+            hidden=not has_token,
         )
     if status == 401:
         return AccessError(

@@ -28,11 +28,25 @@ class BusyError(DownloadError):
 
 
 class AccessError(DownloadError):
-    """The source refuses: a gated or private repository, a token that is missing or wrong. A person has to act."""
+    """The source refuses: a gated or private repository, a token that is missing or wrong. A person has to act, which
+    is not done `by_token` where a proxy refuses."""
+
+    def __init__(self, message: str, by_token: bool = True) -> None:
+        super().__init__(message)
+        self.by_token = by_token
 
 
 class GoneError(DownloadError):
-    """There is no such repository, revision or file."""
+    """There is no such repository, revision or file. `hidden`: or it may only be seen with an access token."""
+
+    def __init__(self, message: str, hidden: bool = False) -> None:
+        super().__init__(message)
+        self.hidden = hidden
+
+
+def needs_token(error: BaseException) -> bool:
+    """Whether another access token may be what helps."""
+    return error.by_token if isinstance(error, AccessError) else isinstance(error, GoneError) and error.hidden
 
 
 @dataclass(frozen=True)

@@ -168,26 +168,48 @@ def test_progress_tells_before_which_rows_a_picture_is_looked_at(engine: Engine)
 
 
 class Late(Cancel):
-    """Comes between two layers of a tower."""
+    """Comes when it was asked for so many times whether it came."""
 
-    def __init__(self) -> None:
+    def __init__(self, looks: int) -> None:
         super().__init__()
-        self.looks = 0
+        self.left = looks
 
     def check(self) -> None:
-        self.looks += 1
-        if self.looks == 2:
+        self.left -= 1
+        if self.left == 0:
             raise Cancelled
 
 
 def test_a_reply_can_be_cancelled_while_a_picture_is_looked_at(engine: Engine, model: PreTrainedModel) -> None:
     message, rows = QUESTIONS["among the text"]
-    *_, last = engine.chat([message], GREEDY, cancel=Late())
+    prepared = sum(isinstance(row, Image) for row in rows)
+    rows_after(engine, [Message("user", "?", images=(SECOND,))])  # so that the tower is there
+    *_, last = engine.chat([message], GREEDY, cancel=Late(prepared + 2))  # between two layers
     assert isinstance(last, Finished) and last.reason == "cancelled"
     assert list(engine._cache.tokens) == rows[: len(engine._cache.tokens)] == rows[: rows.index(FIRST)]
     expected = transformers_reply(model, [*rows, START, *said("assistant\n")], 6)
     ours = rows_after(engine, [message])
     assert ours == expected[: len(ours)]
+
+
+def test_a_reply_can_be_cancelled_while_the_tower_is_read(engine: Engine) -> None:
+    asked, cancel = [Message("user", "?", images=(FIRST,))], Cancel()
+    cancel.set()
+    for way in (cancel, Late(3)):
+        (last,) = engine.chat(asked, GREEDY, cancel=way)
+        assert isinstance(last, Finished) and last.reason == "cancelled" and last.usage.completion_tokens == 0
+        assert engine.memory.vision == 0 and not len(engine._cache)
+    assert rows_after(engine, asked)
+    assert engine.memory.vision > engine.info.vision_bytes
+
+
+def test_a_cancelled_reply_prepares_no_more_pictures(engine: Engine) -> None:
+    rows_after(engine, [Message("user", "?", images=(FIRST,))])
+    held = engine.memory.vision
+    images = (SECOND, Image(b"", "never read.png"))
+    (last,) = engine.chat([Message("user", "?", images=images)], GREEDY, cancel=Late(2))
+    assert isinstance(last, Finished) and last.reason == "cancelled"
+    assert engine.memory.vision == held
 
 
 def test_the_tower_and_the_pictures_are_counted(engine: Engine) -> None:

@@ -25,7 +25,8 @@ from engine.models import build
 from engine.planning import make_plan
 from engine.types import Plan
 from engine.vision.eyes import find_eyes
-from registry.fit import Fit, Fitter, Here, Label, fit, fit_file, fit_offer, speed
+from registry.fit import Fit, Fitter, Label, fit, speed
+from registry.fitting import Here, Local, Remote, fit_of
 from registry.headers import Headers
 from registry.items import Offer
 from registry.probe.tree import Gpu
@@ -51,11 +52,11 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
 
 def remote(tmp_path: Path, offer: Offer, budgets: Budgets = BUDGETS, free: int = PLENTY) -> Fit:
     headers = Headers(tmp_path / "cache", first=4096)
-    return fit_offer(Hub.from_environment(), offer, headers, budgets, There(free))
+    return fit_of(Remote(Hub.from_environment(), offer, headers), budgets, There(free))
 
 
 def local(path: Path, budgets: Budgets = BUDGETS, free: int = PLENTY) -> Fit:
-    return fit_file(path, budgets, There(free))
+    return fit_of(Local(path), budgets, There(free))
 
 
 def plan_of(found: Fit) -> Plan:
@@ -272,11 +273,11 @@ def test_this_machine_is_measured_only_where_that_is_wanted(tmp_path: Path, monk
     monkeypatch.setattr("engine.memory.speeds.SECONDS", 0.001)
     chat = write_tiny_chat(tmp_path / "chat.gguf")
     kept = tmp_path / "measurements.json"
-    unmeasured = fit_file(chat, Budgets(threads=2), Here(tmp_path / "none yet", kept, measure=False))
+    unmeasured = fit_of(Local(chat), Budgets(threads=2), Here(tmp_path / "none yet", kept, measure=False))
     assert unmeasured.label is Label.MEMORY and unmeasured.tok_s is None and not kept.exists()
-    measured = fit_file(chat, Budgets(threads=2), Here(tmp_path / "none yet", kept))
+    measured = fit_of(Local(chat), Budgets(threads=2), Here(tmp_path / "none yet", kept))
     assert measured.tok_s and measured.first_token_s and kept.exists()
-    again = fit_file(chat, Budgets(threads=2), Here(tmp_path / "none yet", kept, measure=False))
+    again = fit_of(Local(chat), Budgets(threads=2), Here(tmp_path / "none yet", kept, measure=False))
     assert again.tok_s == measured.tok_s
     made, _ = make_plan(
         open_index(chat),

@@ -41,5 +41,5 @@ def test_nothing_is_fetched_where_the_drive_of_the_library_is_gone(folder: Path)
     (config / "library.json").write_text(json.dumps({"models": str(models), "coming": "", "leaving": ""}))
     done = call(MILLSTREAM_HOME="", XDG_CONFIG_HOME=str(folder))
     assert (done.returncode, done.stdout) == (2, "")
-    assert "Connect the drive" in done.stderr
+    assert "Connect the drive" in done.stderr and f"in {models}, and that folder is not there" in done.stderr
     assert not models.parent.exists()

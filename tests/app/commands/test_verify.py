@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.app.commands.conftest import REPOSITORY
 from tests.app.running import Program, output, refusal
+from tests.hub_faults import WrongBytes
 from tests.hub_server import HubServer
 from tests.registry.downloads.conftest import model_bytes
 
@@ -34,6 +35,21 @@ def test_a_damaged_file_is_found_and_repaired(hub: HubServer, inside: Program, m
     assert hub.fetched(f"{REPOSITORY}/mmproj-Tiny-F16.gguf") == fetched
     assert json.loads(output(inside("verify", "Tiny-Q4_K_M", "--json")))["damaged"] == []
     assert [model["state"] for model in json.loads(output(inside("list", "--json")))["models"]] == ["ready"]
+
+
+def test_a_repair_that_is_removed_leaves_the_model_in_the_library(
+    hub: HubServer, inside: Program, models: Path
+) -> None:
+    inside("pull", REPOSITORY)
+    flip(models / REPOSITORY / "Tiny-Q4_K_M" / "Tiny-Q4_K_M.gguf")
+    hub.fault(f"{REPOSITORY}/Tiny-Q4_K_M.gguf", WrongBytes(), times=2)
+    done = inside("verify", "Tiny-Q4_K_M", "--repair")
+    assert done.returncode == 2 and "is not the file that" in done.stderr
+    assert json.loads(output(inside("list", "--json")))["models"] == []
+    removed = inside("downloads", "--remove", "Tiny-Q4_K_M")
+    assert removed.returncode == 0 and "The repair of Tiny-Q4_K_M is stopped" in removed.stderr
+    assert [model["state"] for model in json.loads(output(inside("list", "--json")))["models"]] == ["damaged"]
+    assert json.loads(output(inside("verify", "Tiny-Q4_K_M", "--repair", "--json")))["repaired"]
 
 
 def test_the_starter_is_verified_by_its_hash(starter: Path, inside: Program, models: Path) -> None:

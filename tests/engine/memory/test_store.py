@@ -94,6 +94,25 @@ def test_a_matrix_that_lies_by_columns_is_brought_into_rows(dtype: type[np.float
     np.testing.assert_array_equal(data.view(dtype), values.T)
 
 
+@pytest.mark.parametrize("shape", [(1152, 2560), (2560, 1151), (400_000, 7), (7, 400_000)])
+def test_a_matrix_that_lies_by_columns_is_not_held_twice(shape: tuple[int, int], tmp_path: Path) -> None:
+    values = np.random.default_rng(1).integers(0, 2**16, shape[::-1], np.uint16)
+    (tmp_path / "matrix").write_bytes(bytes(32) + values.tobytes())
+    info = TensorInfo("w", shape, "F16", tmp_path / "matrix", 32, values.nbytes, transposed=True)
+    told: list[int] = []
+    into = np.empty(values.nbytes, np.uint8)
+    with closing(tensor_reader.TensorReader(progress=lambda step: told.append(step.done))) as reader:
+        tracemalloc.start()
+        try:
+            reader.read(into, info)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    np.testing.assert_array_equal(into.view(np.uint16).reshape(shape), values.T)
+    assert peak < max(tensor_reader.TURNED, 2 * shape[0]) + (256 << 10) < values.nbytes
+    assert told == sorted(told) and told[-1] == values.nbytes
+
+
 def test_a_tensor_asked_for_twice_is_read_once(index: TensorIndex, open_store: Callable[..., WeightStore]) -> None:
     meter = Meter()
     store = open_store(meter=meter)

@@ -17,7 +17,7 @@ from app.theme import load_theme
 from engine import Engine
 from engine.types import Budgets
 from engine.units import human_bytes
-from registry.fit import Here, fitter_of_file
+from registry.fitting import Here, Local, fitter_of
 from tests.gui.budgets.conftest import Sliders
 from tests.gui.conftest import Heartbeat
 
@@ -36,7 +36,7 @@ def test_the_least_and_the_most_both_run_and_less_than_the_least_does_not(slider
     sliders.settle()
     assert panel.budgets.ram == memory.stops[-1] == panel.estimate.span.most
     assert panel.fit.words.text().startswith("Fits memory, about ")
-    fitter = fitter_of_file(broad, Budgets(), Here(broad.parent, None, measure=False))
+    fitter = fitter_of(Local(broad), Budgets(), Here(broad.parent, None, measure=False))
     assert fitter.fit(Budgets(ram=least)).runs
     assert not fitter.fit(Budgets(ram=least - 1)).runs
 

@@ -7,9 +7,7 @@ The pictures are for looking at: no test compares them.
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +15,7 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.gui.screenshots import RENDERED, SCALES, screen_of
+from tests.gui.rendering import end, run, schemes
 
 if TYPE_CHECKING:
     from app.models_page.page import ModelsPage
@@ -27,22 +25,7 @@ if TYPE_CHECKING:
 SIZES = tuple(tuple(map(int, size.split("x"))) for size in os.environ.get("ONLY_SIZES", "1280x800 760x700").split())
 
 
-def main(arguments: Sequence[str]) -> int:
-    folder = Path(arguments[0])
-    folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "tests.gui.models_page.screenshots", str(folder), *arguments[1:]]
-    with tempfile.TemporaryDirectory() as home:
-        for scale in SCALES:
-            screen = Path(home) / "screen.json"
-            screen.write_text(json.dumps({"screens": [screen_of(int(scale))]}))
-            platform = f"offscreen:configfile={screen}"
-            environment = {**os.environ, "QT_QPA_PLATFORM": platform, "QT_SCALE_FACTOR": scale, RENDERED: scale}
-            subprocess.run(command, env=environment, check=True)
-    return 0
-
-
 def render(folder: Path, parts: Sequence[str], scale: str) -> int:
-    from PySide6.QtCore import QCoreApplication, QEvent, Qt
     from pytest import MonkeyPatch
 
     from app.application import make_application, open_settings
@@ -61,12 +44,10 @@ def render(folder: Path, parts: Sequence[str], scale: str) -> int:
 
     application = make_application(["screenshots"])
     appearance = Appearance(application)
-    for dark in (False, True):
-        scheme = Qt.ColorScheme.Dark if dark else Qt.ColorScheme.Light
-        application.styleHints().colorSchemeChanged.emit(scheme)
+    for scheme in schemes(application):
         for width, height in SIZES:
             for name, arrange in states():
-                whole = f"models-{name}-{width}-{'dark' if dark else 'light'}-{scale}x"
+                whole = f"models-{name}-{width}-{scheme}-{scale}x"
                 if parts and not any(part in whole for part in parts):
                     continue
                 with tempfile.TemporaryDirectory() as home, HubServer() as hub, MonkeyPatch.context() as patch:
@@ -106,9 +87,7 @@ def render(folder: Path, parts: Sequence[str], scale: str) -> int:
                     settle(application.processEvents, 0.3)
                     window.grab().save(str(folder / f"{whole}.png"))
                     hub.release()
-                    window.close()
-                    window.deleteLater()
-                    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
+                    end(window)
     return 0
 
 
@@ -314,6 +293,4 @@ def states() -> Iterator[tuple[str, Callable[[Window, HubServer], None]]]:
 
 
 if __name__ == "__main__":
-    if scale := os.environ.get(RENDERED):
-        sys.exit(render(Path(sys.argv[1]), sys.argv[2:], scale))
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run("tests.gui.models_page.screenshots", render, sys.argv[1:]))

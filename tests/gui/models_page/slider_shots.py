@@ -7,20 +7,15 @@ The pictures are for looking at: no test compares them.
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.gui.screenshots import RENDERED, SCALES, screen_of
+from tests.gui.rendering import end, grabbed, run, schemes
 
 if TYPE_CHECKING:
-    from PySide6.QtGui import QPixmap
-
     from app.budgets.panel import BudgetPanel
     from app.look import Appearance
     from app.window import Window
@@ -29,29 +24,15 @@ SHOWN = "labs/Shown-135M-Instruct-GGUF"
 SIZES = ((1280, 860), (420, 760))
 
 
-def main(arguments: Sequence[str]) -> int:
-    folder = Path(arguments[0])
-    folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "tests.gui.models_page.slider_shots", str(folder), *arguments[1:]]
-    with tempfile.TemporaryDirectory() as home:
-        for scale in os.environ.get("ONLY_SCALES", " ".join(SCALES)).split():
-            screen = Path(home) / "screen.json"
-            screen.write_text(json.dumps({"screens": [screen_of(int(scale))]}))
-            platform = f"offscreen:configfile={screen}"
-            environment = {**os.environ, "QT_QPA_PLATFORM": platform, "QT_SCALE_FACTOR": scale, RENDERED: scale}
-            environment["MILLSTREAM_HOME"] = home
-            subprocess.run(command, env=environment, check=True)
-    return 0
-
-
-def render(folder: Path, models: Sequence[Path], scale: str) -> int:
-    from PySide6.QtCore import Qt
+def render(folder: Path, named: Sequence[str], scale: str) -> int:
     from pytest import MonkeyPatch
 
     from app.application import make_application
     from app.look import Appearance
+    from tests.gui.states import pump
     from tests.hub_server import HubServer
 
+    models = [Path(name) for name in named]
     application = make_application(["screenshots"])
     appearance = Appearance(application)
     shelf = Path(os.environ["MILLSTREAM_HOME"]) / "models"
@@ -62,19 +43,17 @@ def render(folder: Path, models: Sequence[Path], scale: str) -> int:
     with HubServer() as hub, MonkeyPatch.context() as patch:
         hub.use(patch)
         hub.add(SHOWN, {"Shown-135M-Instruct-Q4_1.gguf": models[0].read_bytes()}, licence="apache-2.0", downloads=900)
-        for dark in (False, True):
-            scheme = Qt.ColorScheme.Dark if dark else Qt.ColorScheme.Light
-            application.styleHints().colorSchemeChanged.emit(scheme)
+        for scheme in schemes(application):
             for width, height in SIZES:
                 for model in models:
                     for name, arrange in states():
-                        whole = (
-                            f"sliders-{name}-{model.stem[:7].lower()}-{width}-{'dark' if dark else 'light'}-{scale}x"
-                        )
+                        whole = f"sliders-{name}-{model.stem[:7].lower()}-{width}-{scheme}-{scale}x"
                         if os.environ.get("ONLY_STATES", "") in whole:
                             window = _window(appearance, shelf, width, height)
                             arrange(window, model)
-                            _save(window, folder / f"{whole}.png")
+                            pump(0.1)
+                            grabbed(window).save(str(folder / f"{whole}.png"))
+                            end(window)
     return 0
 
 
@@ -98,42 +77,6 @@ def _window(appearance: Appearance, shelf: Path, width: int, height: int) -> Win
     window.resize(width, height)
     window.show()
     return window
-
-
-def _save(window: Window, path: Path) -> None:
-    from PySide6.QtCore import QCoreApplication, QEvent
-
-    from tests.gui.states import pump
-
-    pump(0.1)
-    _whole(window).save(str(path))
-    window.close()
-    window.deleteLater()
-    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
-
-
-def _whole(window: Window) -> QPixmap:
-    """The window, and what has popped up over it."""
-    from PySide6.QtCore import QSize, Qt
-    from PySide6.QtGui import QPainter, QPixmap
-    from PySide6.QtWidgets import QApplication
-
-    picture = window.grab()
-    popup = QApplication.activePopupWidget()
-    if popup is None:
-        return picture
-    at = window.mapFromGlobal(popup.pos())
-    size = picture.deviceIndependentSize().toSize()
-    whole = QPixmap(
-        size.expandedTo(QSize(at.x() + popup.width(), at.y() + popup.height())) * picture.devicePixelRatio()
-    )
-    whole.setDevicePixelRatio(picture.devicePixelRatio())
-    whole.fill(Qt.GlobalColor.gray)
-    with QPainter(whole) as painter:
-        painter.drawPixmap(0, 0, picture)
-        painter.drawPixmap(at, popup.grab())
-    popup.close()
-    return whole
 
 
 def _wait(condition: Callable[[], object], seconds: float = 40.0) -> None:
@@ -221,6 +164,4 @@ def states() -> Iterator[tuple[str, Callable[[Window, Path], None]]]:
 
 
 if __name__ == "__main__":
-    if scale := os.environ.get(RENDERED):
-        sys.exit(render(Path(sys.argv[1]), [Path(each) for each in sys.argv[2:]], scale))
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run("tests.gui.models_page.slider_shots", render, sys.argv[1:], own_home=True))

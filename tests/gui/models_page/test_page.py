@@ -158,6 +158,18 @@ def test_a_gated_model_asks_for_a_token_and_keeps_it_in_the_keyring(
     walk.until(lambda: [item.state for item in page.desk.items.values()] == ["done"])
 
 
+def test_what_may_be_private_asks_for_a_token_and_what_the_proxy_refuses_does_not(
+    page: ModelsPage, walk: Walk, hub: HubServer
+) -> None:
+    walk.search("", OTHER)
+    trouble = page.repository.trouble
+    for key, status, asked in ((OTHER, 404, True), (TINY, 407, False)):
+        hub.fault(f"/api/models/{key}", Status(status))
+        page.search.list.choose(key)
+        walk.until(lambda: page.repository.trouble.isVisible())
+        assert (trouble.form.isVisible(), trouble.again_button.isVisible()) == (asked, not asked)
+
+
 def test_a_download_that_is_refused_asks_for_a_token_too(page: ModelsPage, walk: Walk, hub: HubServer) -> None:
     walk.download(GATED, "Q4_K_M")
     walk.until(lambda: walk.main() == "Resume")

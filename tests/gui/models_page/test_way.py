@@ -14,7 +14,7 @@ from app.window import Window
 from engine.types import Settings
 from registry.library import Library
 from tests.gui.models_page.conftest import LARGE, OTHER, TINY, Open, Walk
-from tests.hub_faults import CutOff, Slow, WrongBytes
+from tests.hub_faults import CutOff, Hang, Slow, WrongBytes
 from tests.hub_server import HubServer
 
 NAME = f"{TINY}/Tiny-Chat-Q8_0"
@@ -137,6 +137,27 @@ def test_a_damaged_model_is_found_out_and_repaired(page: ModelsPage, walk: Walk,
     page.model.actions.quiet[0].click()
     walk.until(lambda: page.shelf.verifying == "")
     walk.until(lambda: "as it came" in page.model.actions.told)
+
+
+def test_a_repair_that_is_stopped_leaves_the_model_in_the_library(
+    page: ModelsPage, walk: Walk, library: Library, hub: HubServer
+) -> None:
+    walk.download(TINY, "Q8_0")
+    walk.until(lambda: walk.main() == "Load")
+    (model,) = library.list()
+    content = bytearray(model.path.read_bytes())
+    content[-100] ^= 1
+    model.path.write_bytes(content)
+    hub.fault(f"{TINY}/{model.path.name}", Hang(1000))
+    page.desk.repair(model.place)
+    walk.until(lambda: [item.state for item in page.desk.running] == ["downloading"])
+    page.show_part("downloads")
+    walk.until(lambda: page.download.title.text() == "Tiny-Chat-Q8_0")
+    page.download.actions.quiet[0].click()
+    assert "Stop the repair of Tiny-Chat-Q8_0?" in page.download.actions.asked
+    page.download.actions.quiet[0].click()
+    walk.until(lambda: page.desk.items == {} and [bool(kept.broken) for kept in page.shelf.models] == [True])
+    assert [known.name for known in library.known()] == [NAME]
 
 
 def test_a_model_is_deleted_after_a_question(page: ModelsPage, walk: Walk, library: Library) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import time
@@ -164,13 +163,3 @@ def test_a_read_that_hangs_does_not_keep_the_program_from_closing(
     again.resume(id)
     assert ended(again, id).state == "done"
     assert hub.fetched(WHERE)[-1][0] == MEBI + 7
-
-
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO])
-def test_every_refusal_of_the_disk_has_a_sentence_with_what_to_do(code: int, library: Library) -> None:
-    from engine.errors import StorageError
-    from registry.downloads.files import storage
-
-    with pytest.raises(StorageError, match="resume the download") as caught, storage(library.root / "x.part"):
-        raise OSError(code, os.strerror(code))
-    assert str(library.root) in str(caught.value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from registry.library import Library
 from registry.sources.hub import Hub
 from registry.sources.source import RemoteFile
 from tests.engine.formats.checkpoints import write_checkpoint
-from tests.hub_faults import CutOff, Hang, WrongBytes
+from tests.hub_faults import CutOff, Hang, Status, WrongBytes
 from tests.hub_server import HubServer
 from tests.registry.downloads.conftest import REPOSITORY, ended, reached
 from tests.tiny import tiny
@@ -72,6 +74,62 @@ def test_the_hub_lets_go_of_a_read_that_hangs(hub: HubServer, source: Hub, libra
         id = downloads.add(Wanted("Tiny-Q4", (main,), main)).id
         reached(downloads, id, 1000)
         downloads.pause(id)
+        downloads.resume(id)
+        assert ended(downloads, id).state == "done"
+
+
+def test_what_needs_a_token_says_so_until_it_is_resumed_and_after_a_restart(
+    hub: HubServer, source: Hub, library: Library
+) -> None:
+    hub.add("labs/Closed", {"Closed-Q4.gguf": b"x" * 1000}, gated=True)
+    (file,) = source.repository("labs/Closed", Cancel()).files
+    with Downloads(library, [source], margin=0) as downloads:
+        item = ended(downloads, downloads.add(Wanted("Closed-Q4", (file,), file)).id)
+        assert (item.state, item.needs_token) == ("paused", True)
+    with Downloads(library, [replace(source, token=hub.token)], margin=0) as downloads:
+        (item,) = downloads.items()
+        assert item.needs_token and "agreed to its conditions" in item.sentence
+        downloads.resume(item.id)
+        item = ended(downloads, item.id)
+        assert (item.state, item.needs_token) == ("done", False)
+
+
+@pytest.mark.parametrize(
+    ("status", "has_token", "needed"),
+    [
+        (401, False, True),
+        (401, True, True),
+        (403, True, True),
+        (404, False, True),
+        (404, True, False),
+        (407, True, False),
+    ],
+)
+def test_a_token_is_asked_for_where_one_may_help(
+    status: int, has_token: bool, needed: bool, hub: HubServer, source: Hub, library: Library
+) -> None:
+    (file,) = [each for each in source.repository(REPOSITORY, Cancel()).files if each.path == "Tiny-Q4.gguf"]
+    hub.fault(f"{REPOSITORY}/Tiny-Q4.gguf", Status(status), at="hub", times=5)
+    source = replace(source, token=hub.token if has_token else None)
+    with Downloads(library, [source], margin=0) as downloads:
+        item = ended(downloads, downloads.add(Wanted("Tiny-Q4", (file,), file)).id)
+    assert (item.state, item.needs_token) == ("paused", needed), item.sentence
+
+
+def test_a_record_of_an_earlier_version_is_read(hub: HubServer, source: Hub, library: Library) -> None:
+    hub.fault(f"{REPOSITORY}/Tiny-Q4.gguf", Hang(1000))
+    (file,) = [each for each in source.repository(REPOSITORY, Cancel()).files if each.path == "Tiny-Q4.gguf"]
+    with Downloads(library, [source], margin=0) as downloads:
+        id = downloads.add(Wanted("Tiny-Q4", (file,), file)).id
+        reached(downloads, id, 1000)
+    path = library.root / ".downloads" / id / "record.json"
+    record = json.loads(path.read_bytes())
+    for name in ("repair", "needs_token"):
+        del record[name]
+    path.write_text(json.dumps(record))
+    with Downloads(library, [source], margin=0) as downloads:
+        (item,) = downloads.items()
+        assert (item.state, item.repair, item.needs_token) == ("paused", False, False)
         downloads.resume(id)
         assert ended(downloads, id).state == "done"
 

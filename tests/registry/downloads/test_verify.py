@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 from engine.cancel import Cancel, Cancelled
-from engine.errors import ModelFileError
+from engine.errors import ModelFileError, StorageError
 from registry.downloads.queue import Downloads
 from registry.downloads.verify import verify
 from registry.library import Library
 from registry.progress import Progress
 from registry.provenance import read_provenance
+from tests.hub_faults import Hang
 from tests.hub_server import HubServer
-from tests.registry.downloads.conftest import REPOSITORY, ended
+from tests.registry.downloads.conftest import REPOSITORY, ended, reached
 from tests.registry.downloads.plain import wanted
 
 MMPROJ = "mmproj-Tiny-F16.gguf"
@@ -136,3 +137,78 @@ def test_a_shared_file_that_is_damaged_is_repaired_without_touching_the_other_mo
     assert ended(downloads, downloads.repair(other).id).state == "done"
     assert len(hub.fetched(f"{REPOSITORY}/{MMPROJ}")) == 1
     assert len(library.list()) == 2
+
+
+def repair_that_hangs(hub: HubServer, downloads: Downloads, model: Path, came: int) -> str:
+    """Begin to repair a model whose weights are damaged, until so many bytes of them have come anew: → the item."""
+    flip(model / "Tiny-Q4.gguf", 1 << 20)
+    verify(model)
+    hub.fault(f"{REPOSITORY}/Tiny-Q4.gguf", Hang(came))
+    item = downloads.repair(model)
+    assert item.repair
+    reached(downloads, item.id, (item.nbytes - item.files[0].nbytes) + came)
+    return item.id
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_repair_that_is_removed_gives_back_what_was_whole(
+    paused: bool, hub: HubServer, downloads: Downloads, model: Path, library: Library
+) -> None:
+    whole = (model / MMPROJ).read_bytes()
+    id = repair_that_hangs(hub, downloads, model, 1000)
+    assert not model.exists()
+    if paused:
+        downloads.pause(id)
+    downloads.remove(id)
+    assert downloads.items() == () and list((library.root / ".downloads").iterdir()) == []
+    assert (model / MMPROJ).read_bytes() == whole
+    assert sorted(path.name for path in model.iterdir()) == [".millstream.json", MMPROJ]
+    assert [(known.name, "damaged" in known.problem) for known in library.known()] == [(f"{REPOSITORY}/Tiny-Q4", True)]
+    assert verify(model) == ("Tiny-Q4.gguf",)
+    assert ended(downloads, downloads.repair(model).id).state == "done"
+    assert verify(model) == () and len(library.list()) == 1
+    assert hub.fetched(f"{REPOSITORY}/{MMPROJ}") == []
+
+
+def test_a_repair_is_known_as_one_after_a_restart_and_when_it_is_asked_for_as_a_download(
+    hub: HubServer, downloads: Downloads, model: Path, library: Library, manager: Callable[..., Downloads]
+) -> None:
+    id = repair_that_hangs(hub, downloads, model, 1000)
+    downloads.close()
+    again = manager()
+    (item,) = again.items()
+    assert (item.id, item.state, item.repair) == (id, "paused", True)
+    hub.fault(f"{REPOSITORY}/Tiny-Q4.gguf", Hang(1000))
+    assert item.wanted is not None and again.add(item.wanted).repair
+    again.remove(id)
+    assert (model / MMPROJ).exists() and len(library.known()) == 1
+
+
+def test_what_has_come_whole_meanwhile_is_not_called_damaged(
+    hub: HubServer, downloads: Downloads, model: Path, library: Library
+) -> None:
+    for name in ("Tiny-Q4.gguf", MMPROJ):
+        flip(model / name, 1000)
+    verify(model)
+    hub.fault(f"{REPOSITORY}/{MMPROJ}", Hang(1000))
+    item = downloads.repair(model)
+    reached(downloads, item.id, item.files[0].nbytes + 1000)
+    downloads.remove(item.id)
+    kept = read_provenance(model)
+    assert kept is not None and kept.damaged == (MMPROJ,)
+    assert verify(model) == (MMPROJ,)
+
+
+def test_a_repair_whose_place_is_taken_is_not_removed(
+    hub: HubServer, downloads: Downloads, model: Path, library: Library
+) -> None:
+    id = repair_that_hangs(hub, downloads, model, 1000)
+    downloads.pause(id)
+    model.mkdir()
+    with pytest.raises(StorageError, match=r"cannot go back .* Move it away"):
+        downloads.remove(id)
+    assert [item.id for item in downloads.items()] == [id]
+    model.rmdir()
+    downloads.resume(id)
+    assert ended(downloads, id).state == "done"
+    assert verify(model) == ()
