@@ -31,7 +31,10 @@ class Question:
 
 
 class ActionBar(QFrame):
-    """One button that leads on, at most two quiet ones beside it, and above them a line of progress and a sentence."""
+    """One button that leads on, at most two quiet ones beside it, and above them a line of progress and a sentence.
+
+    Only the name of what is chosen is ever cut short: of a question and of figures every word counts.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,9 +43,8 @@ class ActionBar(QFrame):
         self._shown: tuple[str, str, Deed | None, Sequence[Deed], float | None, str, str] | None = None
         self._chosen = ElidedLabel()
         self._chosen.setProperty("level", "author")
-        self._figures = ElidedLabel()
-        self._figures.setProperty("level", "small")
-        self._figures.setProperty("tone", "muted")
+        self._asked = label(level="author", wrap=True)
+        self._figures = label(level="small", tone="muted", wrap=True)
         self.sentence = label(level="small", wrap=True)
         self.progress = QProgressBar()
         self.progress.setTextVisible(False)
@@ -58,6 +60,7 @@ class ActionBar(QFrame):
         words = QVBoxLayout()
         words.setSpacing(2)
         words.addWidget(self._chosen)
+        words.addWidget(self._asked)
         words.addWidget(self._figures)
         row = QHBoxLayout()
         row.setSpacing(8)
@@ -101,7 +104,7 @@ class ActionBar(QFrame):
     def ask(self, question: Question) -> None:
         """Ask in place of the buttons; the focus lies on the answer that changes nothing."""
         self._question = question
-        self._show(question.text, "", Deed(question.no, self.answer), (Deed(question.yes, self._do),), None, "", "")
+        self._show("", "", Deed(question.no, self.answer), (Deed(question.yes, self._do),), None, "", "")
         self.main.setFocus()
 
     def answer(self) -> None:
@@ -126,7 +129,10 @@ class ActionBar(QFrame):
         sentence: str,
         tone: str,
     ) -> None:
+        self._asked.setText(breakable(self.asked))
+        self._asked.setVisible(bool(self.asked))
         self._chosen.setText(chosen)
+        self._chosen.setVisible(not self.asked)
         self._figures.setText(figures)
         self._figures.setVisible(bool(figures))
         self.sentence.setText(breakable(sentence))
