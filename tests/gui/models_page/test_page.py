@@ -103,6 +103,18 @@ def test_filters_narrow_down_what_was_found(page: ModelsPage, walk: Walk) -> Non
     assert keys(page) == [OTHER, TINY, GATED]
 
 
+def test_a_model_that_the_engine_does_not_know_is_told_before_it_is_opened(
+    page: ModelsPage, walk: Walk, hub: HubServer
+) -> None:
+    strange = "labs/Strange-1B-GGUF"
+    hub.add(strange, {"Strange-Q4_K_M.gguf": b"x"}, family="mamba9", downloads=5)
+    walk.search("", strange)
+    row = page.search.rows.row(page.search.rows.number_of(strange))
+    assert row.fitness is not None and row.fitness.kind == "cannot" and "“mamba9”" in row.fitness.why
+    page.search.filters.fits.click()
+    assert strange not in keys(page) and OTHER in keys(page)
+
+
 def test_offline_is_a_calm_line_and_ends_by_trying_again(
     page: ModelsPage, walk: Walk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
