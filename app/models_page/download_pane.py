@@ -98,9 +98,10 @@ class DownloadPane(Pane):
             figures = [f"{size(round(item.speed))}/s"]
             if item.seconds_left is not None:
                 figures.append(left(item.seconds_left, translated))
+        told = " · ".join(figures)
         self.actions.show_deeds(
             of_size(item.done, item.nbytes),
-            " · ".join(figures),
+            told[:1].upper() + told[1:],
             self._deed(item),
             [Deed(self.tr("Remove"), lambda: self._ask_to_remove(item))] if item.state in PARTIAL else [],
             progress=item.done / max(item.nbytes, 1) if going or item.state == "paused" else None,
