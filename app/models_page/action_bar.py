@@ -11,6 +11,9 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QProgressBar, QPushButton, QV
 from app.elided_label import ElidedLabel
 from app.look import breakable, label, set_property
 
+JOINED = "\u2060"
+"""Where no line may end: within "tokens/s"."""
+
 
 @dataclass(frozen=True)
 class Deed:
@@ -40,6 +43,7 @@ class ActionBar(QFrame):
         super().__init__()
         self.setObjectName("actions")
         self._question: Question | None = None
+        self._told = ""
         self._shown: tuple[str, str, Deed | None, Sequence[Deed], float | None, str, str] | None = None
         self._chosen = ElidedLabel()
         self._chosen.setProperty("level", "author")
@@ -78,7 +82,7 @@ class ActionBar(QFrame):
     @property
     def told(self) -> str:
         """The line below the name."""
-        return self._figures.text()
+        return self._told
 
     @property
     def asked(self) -> str:
@@ -133,7 +137,8 @@ class ActionBar(QFrame):
         self._asked.setVisible(bool(self.asked))
         self._chosen.setText(chosen)
         self._chosen.setVisible(not self.asked)
-        self._figures.setText(figures)
+        self._told = figures
+        self._figures.setText(figures.replace("/", f"/{JOINED}"))
         self._figures.setVisible(bool(figures))
         self.sentence.setText(breakable(sentence))
         self.sentence.setVisible(bool(sentence))

@@ -46,7 +46,7 @@ class RateChip(MenuChip):
         tr = translated
         megabytes = [rate // 1_000_000 for rate in RATES if rate is not None]
         limits = (tr("At most {n} MB/s").format(n=n) for n in megabytes)
-        super().__init__(tr("Speed of downloads"), (tr("As fast as they come"), *limits))
+        super().__init__(tr("Speed of downloads"), (tr("No speed limit"), *limits))
         self.setToolTip(tr("What all downloads together may take of the connection"))
 
     @property

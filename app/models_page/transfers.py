@@ -39,6 +39,7 @@ class Transfers(Section):
         self.above.addWidget(self.rate, 0, Qt.AlignmentFlag.AlignLeft)
         desk.rated.connect(self._show_rate)
         self._show_rate()
+        self.above.addSpacing(4)
         self.setTabOrder(self.rate, self.list)
         desk.changed.connect(lambda _: self._show())
         shelf.changed.connect(self._show)

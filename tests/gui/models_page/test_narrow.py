@@ -7,6 +7,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QFontMetrics
 from PySide6.QtWidgets import QLabel
 
+from app.models_page.action_bar import JOINED
 from app.models_page.offer_table import FIT, NAME, SIZE
 from app.models_page.page import ModelsPage
 from app.window import Window
@@ -26,7 +27,7 @@ def test_a_question_and_figures_wrap_where_there_is_little_room(
     window.resize(width, 760)
     page.search.opened.emit(TINY)
     actions = page.repository.actions
-    figures = next(text for text in actions.findChildren(QLabel) if text.text() == actions.told)
+    figures = next(text for text in actions.findChildren(QLabel) if text.text().replace(JOINED, "") == actions.told)
     walk.until(lambda: shown_whole(figures))
     page.show_part("library")
     page.library.list.choose_first()

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QPoint, Qt, QTimer
-from PySide6.QtGui import QDragEnterEvent, QDropEvent
+from PySide6.QtCore import QObject, QPoint, Qt, QTimer, QUrl, Slot
+from PySide6.QtGui import QDesktopServices, QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import (
     QAbstractButton,
     QAbstractItemView,
@@ -168,6 +168,34 @@ def test_a_gated_model_asks_for_a_token_and_keeps_it_in_the_keyring(
     walk.until(lambda: walk.main() == "Download")
     walk.press()
     walk.until(lambda: [item.state for item in page.desk.items.values()] == ["done"])
+
+
+class Browser(QObject):
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened: list[str] = []
+
+    @Slot(QUrl)
+    def open(self, url: QUrl) -> None:
+        self.opened.append(url.toString())
+
+
+def test_the_page_on_which_to_agree_is_a_click_away(
+    page: ModelsPage, walk: Walk, hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = Browser()
+    QDesktopServices.setUrlHandler("http", browser, "open")
+    try:
+        walk.details(GATED)
+        walk.until(lambda: page.repository.trouble.page_button.isVisible())
+        page.repository.trouble.page_button.click()
+        monkeypatch.setenv("HF_ENDPOINT", hub.url.replace("://", "://name:password@"))
+        page.repository.trouble.page_button.click()
+    finally:
+        QDesktopServices.unsetUrlHandler("http")
+    assert browser.opened == 2 * [f"{hub.url}/{GATED}"]
+    page.recommended.trouble.ask_for_token("Of nothing in particular.")
+    assert page.recommended.trouble.page_button.isHidden()
 
 
 def test_a_download_that_is_refused_asks_for_a_token_too(page: ModelsPage, walk: Walk, hub: HubServer) -> None:
