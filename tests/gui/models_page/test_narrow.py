@@ -6,8 +6,9 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QFontMetrics
 from PySide6.QtWidgets import QLabel
+from pytestqt.qtbot import QtBot
 
-from app.models_page.action_bar import JOINED
+from app.models_page.action_bar import JOINED, ActionBar, Deed
 from app.models_page.offer_table import FIT, NAME, SIZE
 from app.models_page.page import ModelsPage
 from app.window import Window
@@ -59,3 +60,18 @@ def test_where_it_is_narrow_the_fit_of_a_quantisation_stands_below_its_name(
     window.resize(1280, 800)
     walk.until(lambda: not offers.stacked and not offers.isColumnHidden(SIZE))
     assert offers.rowHeight(0) == wide
+
+
+def test_words_stand_above_buttons_that_leave_them_no_room(qtbot: QtBot) -> None:
+    bar = ActionBar()
+    qtbot.addWidget(bar)
+    main, cancel = Deed("Pause all of them and move"), Deed("Cancel")
+    bar.show_deeds("3 downloads are running", "Paused while the models move.", main, [cancel])
+    name = next(text for text in bar.findChildren(QLabel) if text.text() == "3 downloads are running")
+    bar.resize(420, 120)
+    bar.show()
+    qtbot.waitUntil(lambda: name.geometry().bottom() < bar.main.y() and name.width() > name.sizeHint().width())
+    assert bar.main.geometry().right() < bar.width()
+    bar.resize(900, 120)
+    qtbot.waitUntil(lambda: name.geometry().right() < bar.quiet[0].x() and name.y() > bar.main.y() - name.height())
+    assert abs(name.geometry().center().y() - bar.main.geometry().center().y()) < bar.main.height()
