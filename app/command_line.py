@@ -12,7 +12,7 @@ from app import signals
 from app.commands import ALIASES, COMMANDS
 from app.console import BAD_INPUT, complain, open_standard_streams, write
 from engine import address_space
-from engine.errors import MillstreamError
+from engine.errors import DownloadError, MillstreamError
 
 INSTEAD = "To chat in the terminal: millstream chat."
 
@@ -66,7 +66,7 @@ def run(argv: Sequence[str]) -> int:
         code: int = arguments.execute(arguments)
         return code
     except MillstreamError as error:
-        complain(error)
+        complain(f"{error}{_how(error)}")
         return BAD_INPUT
     except (MemoryError, ImportError) as error:
         if isinstance(error, ImportError) and address_space.limit() is None:
@@ -77,6 +77,14 @@ def run(argv: Sequence[str]) -> int:
     finally:
         # All is said and done: what is left to interrupt is Python's own end.
         signals.ignore_interrupts()
+
+
+def _how(error: MillstreamError) -> str:
+    """By which command to do what a sentence that the window says, too, asks for."""
+    from app.models_page.words import asks_for_token
+
+    wanted = isinstance(error, DownloadError) and asks_for_token(str(error))
+    return " To keep one: millstream token set" if wanted else ""
 
 
 def _version() -> str:

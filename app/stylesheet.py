@@ -153,7 +153,7 @@ QLineEdit {
     selection-color: $on_accent;
 }
 QLineEdit:focus { border: 2px solid $accent; padding: 6px 7px; }
-QListView#rows { background: transparent; border: none; outline: none; padding: 8px 4px 8px 16px; }
+QListView#rows { background: transparent; border: none; outline: none; padding: 8px 4px 0 16px; }
 QTableView#offers { background: transparent; color: $text; border: none; outline: none; }
 QTableView#offers QHeaderView::section {
     color: $muted; border: none; border-bottom: 1px solid $border; padding: 6px 12px;

@@ -39,6 +39,11 @@ def describe(
     return with_needs(info, model, find_eyes(index, None if mmproj is None else Path(mmproj)), budgets.kv)
 
 
+def knows(architecture: str) -> bool:
+    """Whether there is a model of this architecture, by the name that GGUF files give it."""
+    return architecture in models.ARCHITECTURES
+
+
 def positions(budgets: Budgets, info: ModelInfo) -> int:
     """Positions to keep. Raises SettingsError where more are asked for than the model was made for."""
     if budgets.context is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -237,7 +238,8 @@ def _several(name: str, meant: Iterable[LibraryModel]) -> ModelFileError:
 
 
 def _damage(name: str, files: Iterable[str]) -> str:
-    return f"{name} is damaged on the disk ({', '.join(files)}): repair it, or remove it and download it again."
+    way = f"Repair it in the Library, or by `millstream verify {shlex.quote(name)} --repair`"
+    return f"{name} is damaged on the disk ({', '.join(files)}). {way}, or remove it and download it again."
 
 
 def _existing(path: Path) -> Path | None:

@@ -35,6 +35,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if not 1 <= arguments.limit <= MOST:
         raise SettingsError(f"--limit is a number from 1 to {MOST}.")
     from engine import Cancel
+    from registry.known import known
     from registry.sources.hub import Hub
 
     words = " ".join(arguments.words)
@@ -55,12 +56,17 @@ def execute(arguments: argparse.Namespace) -> int:
         complain(f"The Hub has no model in GGUF files with “{words}” in its name. Try fewer words, or others.")
         return 0
     head = ("repository", "downloads", "licence", "updated", "")
+    unknown = {each.id for each in found if not known(each)}
     rows = [
-        (each.id, f"{each.downloads:,}", each.licence or "not told", each.updated, "gated" if each.gated else "")
+        (
+            *(each.id, f"{each.downloads:,}", each.licence or "not told", each.updated),
+            ", ".join(word for word, true in (("gated", each.gated), ("cannot run here", each.id in unknown)) if true),
+        )
         for each in found
     ]
     write(table([head, *rows], right=(1,)))
-    note(f"\nTo download one: millstream pull {found[0].id}")
+    if first := next((each.id for each in found if each.id not in unknown), ""):
+        note(f"\nTo download one: millstream pull {first}")
     if any(each.gated for each in found):
         note("gated: its owner lets in whom they choose. Ask on its page on the Hub, then: millstream token set")
     return 0

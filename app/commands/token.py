@@ -54,7 +54,8 @@ def execute(arguments: argparse.Namespace) -> int:
         if found.origin:
             write(f"The token is from {place}.\n")
         else:
-            tell("There is no token. Most models need none; to keep one: millstream token set")
+            way = "" if found.problem else "; to keep one: millstream token set"
+            tell(f"There is no token. Most models need none{way or '.'}")
         return 0
     tell(said)
     if found.origin and not (arguments.what == "set" and found.origin == "keyring"):

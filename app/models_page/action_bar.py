@@ -6,10 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QProgressBar, QPushButton, QVBoxLayout
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QBoxLayout, QFrame, QHBoxLayout, QProgressBar, QPushButton, QVBoxLayout
 
 from app.elided_label import ElidedLabel
 from app.look import breakable, label, set_property
+
+JOINED = "\u2060"
+"""Where no line may end: within "tokens/s"."""
+SIDE = 24
+LEAST = 150
+"""Pixels that the words have beside the buttons, or else stand above them."""
 
 
 @dataclass(frozen=True)
@@ -31,18 +38,21 @@ class Question:
 
 
 class ActionBar(QFrame):
-    """One button that leads on, at most two quiet ones beside it, and above them a line of progress and a sentence."""
+    """One button that leads on, at most two quiet ones beside it, and above them a line of progress and a sentence.
+
+    Only the name of what is chosen is ever cut short: of a question and of figures every word counts.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.setObjectName("actions")
         self._question: Question | None = None
+        self._told = ""
         self._shown: tuple[str, str, Deed | None, Sequence[Deed], float | None, str, str] | None = None
         self._chosen = ElidedLabel()
         self._chosen.setProperty("level", "author")
-        self._figures = ElidedLabel()
-        self._figures.setProperty("level", "small")
-        self._figures.setProperty("tone", "muted")
+        self._asked = label(level="author", wrap=True)
+        self._figures = label(level="small", tone="muted", wrap=True)
         self.sentence = label(level="small", wrap=True)
         self.progress = QProgressBar()
         self.progress.setTextVisible(False)
@@ -58,24 +68,29 @@ class ActionBar(QFrame):
         words = QVBoxLayout()
         words.setSpacing(2)
         words.addWidget(self._chosen)
+        words.addWidget(self._asked)
         words.addWidget(self._figures)
-        row = QHBoxLayout()
-        row.setSpacing(8)
-        row.addLayout(words, 1)
+        self._buttons = QHBoxLayout()
+        self._buttons.setSpacing(8)
+        self._buttons.addStretch(1)
         for button in (*self.quiet, self.main):
-            row.addWidget(button, 0, Qt.AlignmentFlag.AlignVCenter)
+            self._buttons.addWidget(button, 0, Qt.AlignmentFlag.AlignVCenter)
+        self._row = QBoxLayout(QBoxLayout.Direction.LeftToRight)
+        self._row.setSpacing(8)
+        self._row.addLayout(words, 1)
+        self._row.addLayout(self._buttons)
         column = QVBoxLayout(self)
-        column.setContentsMargins(24, 12, 24, 12)
+        column.setContentsMargins(SIDE, 12, SIDE, 12)
         column.setSpacing(8)
         column.addWidget(self.sentence)
         column.addWidget(self.progress)
-        column.addLayout(row)
+        column.addLayout(self._row)
         self._show("", "", None, (), None, "", "")
 
     @property
     def told(self) -> str:
         """The line below the name."""
-        return self._figures.text()
+        return self._told
 
     @property
     def asked(self) -> str:
@@ -101,7 +116,7 @@ class ActionBar(QFrame):
     def ask(self, question: Question) -> None:
         """Ask in place of the buttons; the focus lies on the answer that changes nothing."""
         self._question = question
-        self._show(question.text, "", Deed(question.no, self.answer), (Deed(question.yes, self._do),), None, "", "")
+        self._show("", "", Deed(question.no, self.answer), (Deed(question.yes, self._do),), None, "", "")
         self.main.setFocus()
 
     def answer(self) -> None:
@@ -126,8 +141,12 @@ class ActionBar(QFrame):
         sentence: str,
         tone: str,
     ) -> None:
+        self._asked.setText(breakable(self.asked))
+        self._asked.setVisible(bool(self.asked))
         self._chosen.setText(chosen)
-        self._figures.setText(figures)
+        self._chosen.setVisible(not self.asked)
+        self._told = figures
+        self._figures.setText(figures.replace("/", f"/{JOINED}"))
         self._figures.setVisible(bool(figures))
         self.sentence.setText(breakable(sentence))
         self.sentence.setVisible(bool(sentence))
@@ -137,7 +156,21 @@ class ActionBar(QFrame):
         for number, button in enumerate((self.main, *self.quiet)):
             deed = main if number == 0 else (quiet[number - 1] if number <= len(quiet) else None)
             self._set(button, deed)
+        self._arrange()
         self.layout().activate()  # at once: a button that was hidden has the width of no text yet
+
+    def _arrange(self) -> None:
+        """The words stand above the buttons where there is too little room beside them."""
+        beside = self.width() - 2 * SIDE - self._buttons.sizeHint().width() - self._row.spacing()
+        told = any(text.text() for text in (self._chosen, self._asked, self._figures))
+        below = told and beside < LEAST
+        way = QBoxLayout.Direction.TopToBottom if below else QBoxLayout.Direction.LeftToRight
+        if way != self._row.direction():
+            self._row.setDirection(way)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._arrange()
 
     def _set(self, button: QPushButton, deed: Deed | None) -> None:
         do = deed.do if deed is not None else None

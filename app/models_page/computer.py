@@ -53,7 +53,7 @@ class ThisComputer(QWidget):
         inner = QWidget()
         inner.setMaximumWidth(WIDEST)
         column = QVBoxLayout(inner)
-        column.setContentsMargins(24, 24, 24, 24)
+        column.setContentsMargins(23, 23, 23, 24)  # with the frame around it as far in as elsewhere
         column.setSpacing(8)
         column.addWidget(label(self.tr("This computer"), level="display", wrap=True))
         column.addWidget(

@@ -28,7 +28,7 @@ class CutLine(QFrame):
         self.on_button.setProperty("primary", True)
         self.on_button.clicked.connect(self._go_on)
         row = QHBoxLayout(self)
-        row.setContentsMargins(24, 8, 16, 8)
+        row.setContentsMargins(24, 8, 24, 8)
         row.setSpacing(8)
         row.addWidget(self.notice, 1, Qt.AlignmentFlag.AlignVCenter)
         row.addWidget(self.leave_button)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, Signal
 
 from app.models_page.acts import RUNNING
+from app.models_page.rate import KeptRate
 from app.models_page.services import Services
 from app.models_page.tasks import Tasks
 from engine.cancel import Cancel
@@ -30,13 +31,18 @@ class Desk(QObject):
     arrived = Signal(object)
     """An Item whose model is in the library now: it is whole, or its repair was removed."""
     failed = Signal(str)
+    rated = Signal()
+    """How fast they may be is known, or another than before."""
 
     _came = Signal(object)
 
     def __init__(self, services: Services, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.items: dict[str, Item] = {}
+        self.rate: int | None = None
+        """Bytes a second for all together; None is without a limit."""
         self._services = services
+        self._kept_rate = KeptRate(services.rate)
         self._downloads: Downloads | None = None
         self._resting = False
         self._tasks = Tasks(self, threads=1)  # one, so that what is asked is done in that order
@@ -71,6 +77,18 @@ class Desk(QObject):
     def remove(self, id: str) -> None:
         """Delete what came of it; of one that is whole, only the entry."""
         self._ask(lambda downloads: downloads.remove(id))
+
+    def limit(self, rate: int | None) -> None:
+        """Have all together take so many bytes a second at most, from now on and at the next start."""
+        self.rate = rate
+        self.rated.emit()
+
+        def work(_: Cancel) -> None:
+            self._kept_rate.write(rate)
+            if self._downloads is not None:
+                self._downloads.set_rate(rate)
+
+        self._tasks.run(work, lambda _: None, self._fail)
 
     def rest(self, then: Callable[[], None]) -> None:
         """Stop them all until `go_on`, so that nobody is at work in the library."""
@@ -131,6 +149,7 @@ class Desk(QObject):
             self._services.library(),
             [self._services.source],
             on_change=self._came.emit,
+            rate=self._kept_rate.read(),
             go_on=True,
             margin=MARGIN if margin is None else margin,
         )
@@ -152,6 +171,9 @@ class Desk(QObject):
         self._tasks.run(work, lambda _: None, self._fail)
 
     def _opened(self, items: tuple[Item, ...]) -> None:
+        if self._downloads is not None:
+            self.rate = self._downloads.rate
+            self.rated.emit()
         for item in items:
             if item.id not in self.items:  # else something newer was told
                 self._take(item)

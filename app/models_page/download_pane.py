@@ -47,7 +47,13 @@ class DownloadPane(Pane):
         self.body.addWidget(self.trouble)
         self.body.addWidget(self.files)
         self.body.addStretch(1)
-        order = (self.trouble.token, self.trouble.keep_button, *self.actions.quiet, self.actions.main)
+        order = (
+            self.trouble.page_button,
+            self.trouble.token,
+            self.trouble.keep_button,
+            *self.actions.quiet,
+            self.actions.main,
+        )
         for before, after in pairwise(order):
             self.setTabOrder(before, after)
         desk.changed.connect(lambda item: self._renew() if item.id == self._id else None)
@@ -74,6 +80,7 @@ class DownloadPane(Pane):
             return
         wanted = item.wanted
         origin = wanted.files[0].repository if wanted is not None else ""
+        self.trouble.repository = origin
         self.show_head(item.name, origin, (size(item.nbytes), wanted.licence if wanted is not None else ""))
         sentence = item.sentence if item.state in ("paused", "waiting") else ""
         self.notice.show_sentence("" if item.needs_token else sentence)
@@ -97,9 +104,10 @@ class DownloadPane(Pane):
             figures = [f"{size(round(item.speed))}/s"]
             if item.seconds_left is not None:
                 figures.append(left(item.seconds_left, translated))
+        told = " · ".join(figures)
         self.actions.show_deeds(
             of_size(item.done, item.nbytes),
-            " · ".join(figures),
+            told[:1].upper() + told[1:],
             self._deed(item),
             [Deed(self.tr("Remove"), lambda: self._ask_to_remove(item))] if item.state in PARTIAL else [],
             progress=item.done / max(item.nbytes, 1) if going or item.state == "paused" else None,

@@ -70,9 +70,13 @@ class MenuChip(QPushButton):
         self.setMenu(menu)
         self._show()
 
-    def _choose(self, number: int) -> None:
+    def show_number(self, number: int) -> None:
+        """As if it had been chosen, without telling so."""
         self.number = number
         self._show()
+
+    def _choose(self, number: int) -> None:
+        self.show_number(number)
         self.chosen.emit()
 
     def _show(self) -> None:

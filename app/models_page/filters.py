@@ -24,7 +24,6 @@ OPEN = frozenset({"apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "cc0-1.0"
 BYTES_A_WEIGHT = 0.6
 """Of the usual quantisations of four bits, with their scales and the layers that are kept finer."""
 SEES = frozenset({"image-text-to-text", "vision", "multimodal", "any-to-any", "image-to-text", "vlm"})
-
 _COUNT = re.compile(r"(?<![A-Za-z0-9.])(\d{1,4}(?:\.\d{1,3})?)\s?([BM])(?![A-Za-z0-9])", re.IGNORECASE)
 _SEEING = re.compile(
     r"(?:^|[-_./])(?:vl|vlm|vision|llava|pixtral|smolvlm2?|moondream\d?|minicpm-v)(?:$|[-_.\d])", re.IGNORECASE
@@ -49,7 +48,7 @@ class Filter:
             return False
         if weights is None and self.size != "any":
             return False
-        if self.fits and fits_likely(repository, self.room) is False:
+        if self.fits and (fits_likely(repository, self.room) is False or not _known(repository)):
             return False
         if self.sees and not sees(repository):
             return False
@@ -60,6 +59,12 @@ def fits_likely(repository: Repository, room: int) -> bool | None:
     """Whether so much memory holds the usual quantisation; None where that cannot be told."""
     weights = weights_of(repository)
     return weights * BYTES_A_WEIGHT <= room if weights is not None and room else None
+
+
+def _known(repository: Repository) -> bool:
+    from registry.known import known
+
+    return known(repository)
 
 
 def weights_of(repository: Repository) -> float | None:

@@ -62,7 +62,7 @@ class Import(QFrame):
         self.copy_button.clicked.connect(lambda: self._begin("copy"))
         self.notice = NoticeLine(look)
         row = QHBoxLayout(self)
-        row.setContentsMargins(24, 8, 16, 8)
+        row.setContentsMargins(24, 8, 24, 8)
         row.setSpacing(16)
         row.addWidget(self.notice, 1)
         row.addWidget(self.text, 1)

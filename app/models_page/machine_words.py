@@ -109,7 +109,7 @@ def _gpu(gpu: Gpu, tr: Translate) -> Iterator[str]:
         yield tr("its memory is not known")
     driver = tr("driver {name}").format(name=gpu.driver) if gpu.driver else tr("no driver")
     yield " · ".join(part for part in (driver, gpu.architecture) if part)
-    yield tr("Used.") if gpu.usable else tr("Not used: {why}").format(why=gpu.why_not)
+    yield tr("Used.") if gpu.usable else tr("Not used. {why}").format(why=gpu.why_not)
 
 
 def _not_needed(tr: Translate) -> str:

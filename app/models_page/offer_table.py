@@ -60,6 +60,8 @@ class OfferTable(QAbstractTableModel):
             return explained(choice.fitness, translated) if column == FIT else self._files(choice)
         if role == Qt.ItemDataRole.AccessibleTextRole and column == NAME:
             return ", ".join(part for part in (choice.offer.name, self.state(choice)) if part)
+        if role == Qt.ItemDataRole.AccessibleDescriptionRole and column == NAME:  # where the others are not shown
+            return f"{size(choice.offer.nbytes)}, {self._fit(choice)}"
         if role not in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.AccessibleTextRole):
             return None
         return (choice.offer.name, size(choice.offer.nbytes), self._fit(choice))[column]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QPointF, QRect, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QFont, QFontMetrics, QKeyEvent, QPainter, QPen
+from PySide6.QtGui import QColor, QFont, QFontMetrics, QKeyEvent, QPainter, QPen, QResizeEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QHeaderView,
@@ -16,14 +16,23 @@ from PySide6.QtWidgets import (
 from app.look import Look
 from app.models_page.acts import Choice
 from app.models_page.fit_mark import SIDE, draw_mark
-from app.models_page.offer_table import CHOICE, FIT, NAME, OfferTable
+from app.models_page.offer_table import CHOICE, FIT, NAME, SIZE, OfferTable
 
 ROW = 40
+HIGH_ROW = 60
+"""Pixels of a row whose fit stands below its name."""
 INSET = 12
+STACKED = 560
+"""Pixels below which that is so: three columns beside each other would be cut short."""
+LEAST = 6
+"""Rows that are seen at once, if there are so many; the pane scrolls where there is no room for them."""
 
 
 class OfferView(QTableView):
-    """`current` tells of the row that is walked onto, `entered` of one that is double-clicked or entered."""
+    """`current` tells of the row that is walked onto, `acted` of one that is double-clicked or entered.
+
+    Where it is narrow, it has one column: the size stands at the right of the name, and the fit below them.
+    """
 
     current = Signal(int)
     acted = Signal()
@@ -53,12 +62,30 @@ class OfferView(QTableView):
         for column in range(FIT):
             header.setSectionResizeMode(column, QHeaderView.ResizeMode.ResizeToContents)
         self.doubleClicked.connect(lambda _: self.acted.emit())
+        table.modelReset.connect(self.updateGeometry)
+
+    @property
+    def stacked(self) -> bool:
+        return self._drawing.stacked
 
     def sizeHint(self) -> QSize:
         """No higher than its rows: what stands below it begins there where there is little room."""
-        usual = super().sizeHint()
-        rows = self.horizontalHeader().sizeHint().height() + self.verticalHeader().length() + 2
-        return QSize(usual.width(), min(usual.height(), rows))
+        rows = self.verticalHeader()
+        seen = min(rows.length(), LEAST * rows.defaultSectionSize())
+        return QSize(super().sizeHint().width(), self.horizontalHeader().sizeHint().height() + seen + 2)
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(super().minimumSizeHint().width(), self.sizeHint().height())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        stacked = self.width() < STACKED
+        if stacked != self._drawing.stacked:
+            self._drawing.stacked = stacked
+            self.verticalHeader().setDefaultSectionSize(HIGH_ROW if stacked else ROW)
+            for column in (SIZE, FIT):
+                self.setColumnHidden(column, stacked)
+            self.updateGeometry()
 
     def apply_look(self, look: Look) -> None:
         self._drawing.look = look
@@ -81,6 +108,7 @@ class _Drawing(QStyledItemDelegate):
         super().__init__()
         self._table = table
         self.look = look
+        self.stacked = False
 
     def sizeHint(self, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> QSize:
         choice: Choice = index.data(CHOICE)
@@ -88,7 +116,7 @@ class _Drawing(QStyledItemDelegate):
         text = str(index.data(Qt.ItemDataRole.DisplayRole))
         if index.column() == NAME and (state := self._table.state(choice)):
             text = f"{text}   {state}"
-        return QSize(metrics.horizontalAdvance(text) + 2 * INSET + 8, ROW)
+        return QSize(metrics.horizontalAdvance(text) + 2 * INSET + 8, HIGH_ROW if self.stacked else ROW)
 
     def paint(
         self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
@@ -102,12 +130,19 @@ class _Drawing(QStyledItemDelegate):
         painter.setFont(option.font)
         possible = choice.fitness.runs or choice.kept is not None
         color = QColor(theme.text if possible else theme.muted)
-        if index.column() == NAME:
+        if self.stacked:
+            model, row = self._table, index.row()
+            size, fit = (str(model.index(row, column).data()) for column in (SIZE, FIT))
+            above, below = rect.adjusted(0, 6, 0, -rect.height() // 2), rect.adjusted(0, rect.height() // 2, 0, -8)
+            self._draw_text(painter, above, size, QColor(theme.muted), Qt.AlignmentFlag.AlignRight)
+            aside = QFontMetrics(option.font).horizontalAdvance(size) + INSET
+            self._draw_name(painter, above.adjusted(0, 0, -aside, 0), text, choice, color)
+            painter.setFont(self._small(option.font))
+            self._draw_fit(painter, below, fit, choice, color)
+        elif index.column() == NAME:
             self._draw_name(painter, rect, text, choice, color)
         elif index.column() == FIT:
-            mark = QColor(getattr(theme, choice.fitness.role))
-            draw_mark(painter, QPointF(rect.x(), rect.center().y() + 1 - SIDE / 2), choice.fitness.kind, mark)
-            self._draw_text(painter, rect.adjusted(SIDE + 8, 0, 0, 0), text, color)
+            self._draw_fit(painter, rect, text, choice, color)
         else:
             self._draw_text(painter, rect, text, QColor(theme.muted), Qt.AlignmentFlag.AlignRight)
         painter.restore()
@@ -115,10 +150,18 @@ class _Drawing(QStyledItemDelegate):
     def _draw_name(self, painter: QPainter, rect: QRect, text: str, choice: Choice, color: QColor) -> None:
         self._draw_text(painter, rect, text, color)
         beside = rect.adjusted(QFontMetrics(painter.font()).horizontalAdvance(text) + 12, 0, 0, 0)
-        small = QFont(painter.font())
-        small.setPixelSize(self.look.type.small)
-        painter.setFont(small)
+        painter.setFont(self._small(painter.font()))
         self._draw_text(painter, beside, self._table.state(choice), QColor(self.look.theme.accent))
+
+    def _draw_fit(self, painter: QPainter, rect: QRect, text: str, choice: Choice, color: QColor) -> None:
+        mark = QColor(getattr(self.look.theme, choice.fitness.role))
+        draw_mark(painter, QPointF(rect.x(), rect.center().y() + 1 - SIDE / 2), choice.fitness.kind, mark)
+        self._draw_text(painter, rect.adjusted(SIDE + 8, 0, 0, 0), text, color)
+
+    def _small(self, font: QFont) -> QFont:
+        made = QFont(font)
+        made.setPixelSize(self.look.type.small)
+        return made
 
     def _draw_back(
         self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex

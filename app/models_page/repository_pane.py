@@ -72,7 +72,13 @@ class RepositoryPane(Pane):
         self.body.addWidget(self.budgets)
         self.body.addStretch(0)
         self.trouble.again.connect(self._ask)
-        order = (self.trouble.token, self.trouble.keep_button, self.trouble.again_button, self.offers)
+        order = (
+            self.trouble.page_button,
+            self.trouble.token,
+            self.trouble.keep_button,
+            self.trouble.again_button,
+            self.offers,
+        )
         for before, after in pairwise((*order, *self.actions.quiet, self.actions.main)):
             self.setTabOrder(before, after)
         self.offers.current.connect(lambda _: self._show_actions())
@@ -113,6 +119,7 @@ class RepositoryPane(Pane):
         elif suggestion == self._suggestion and self._repository is not None and self._lately(id) is not None:
             return
         self._id, self._suggestion, self._repository = id, suggestion, None
+        self.trouble.repository = id
         self._show_head(found)
         if (known := self._lately(id)) is not None:
             self._asking.set()

@@ -57,9 +57,7 @@ class Search(Section):
         order = (self.field, self.button, chips.fits, chips.sees, chips.size, chips.licence, self.list)
         for before, after in pairwise(order):
             self.setTabOrder(before, after)
-        self.show_empty(
-            self.tr("Search the models that people share on the Hub.\nOnly those that can run here are listed.")
-        )
+        self.show_empty(self.tr("Search the models that people share on the Hub.\nEach says whether it can run here."))
 
     def repository(self, key: str) -> Repository:
         return self._found[key]
@@ -78,9 +76,13 @@ class Search(Section):
         self._asking.set()
         self.trouble.clear()
         self.waiting.show()
-        self._asking = self.tasks.run(
-            lambda cancel: self.services.source.search(words, LIMIT, cancel), self._told, self._not_told
-        )
+
+        def work(cancel: Cancel) -> tuple[Repository, ...]:
+            import registry.known  # noqa: F401  here, since it takes a moment the first time
+
+            return self.services.source.search(words, LIMIT, cancel)
+
+        self._asking = self.tasks.run(work, self._told, self._not_told)
 
     def take_focus(self) -> None:
         self.field.setFocus()
@@ -121,6 +123,11 @@ class Search(Section):
 
     def _likely(self, repository: Repository) -> Fitness | None:
         """As far as a name tells; the details look closer."""
+        from registry.known import known
+
+        if not known(repository):
+            why = self.tr("This version does not know the architecture “{name}”.")
+            return Fitness("cannot", why.format(name=repository.architecture))
         fits = fits_likely(repository, self._room)
         if fits is None:
             return None

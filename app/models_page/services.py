@@ -84,6 +84,11 @@ class Services:
     settings: Path | None = None
     """The file that says where the models are; None for the person's own."""
 
+    @property
+    def rate(self) -> Path:
+        """The file that says how fast downloads may be, beside the others that a person's choices are kept in."""
+        return self.last_used.with_name("downloads.json")
+
 
 def own_services() -> Services:
     """The person's own library, the Hub, and this machine."""

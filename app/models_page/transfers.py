@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from PySide6.QtCore import Qt
+
 from app.look import Look
 from app.models_page.acts import RUNNING
 from app.models_page.away import Away
 from app.models_page.desk import Desk
 from app.models_page.figures import left, of_size, size
+from app.models_page.rate import RateChip
 from app.models_page.rows import Row
 from app.models_page.section import Section
 from app.models_page.services import Services
@@ -31,6 +34,13 @@ class Transfers(Section):
         self.away = Away(look)
         self.away.again.connect(shelf.refresh)
         self.above.addWidget(self.away)
+        self.rate = RateChip()
+        self.rate.chosen.connect(lambda: desk.limit(self.rate.rate))
+        self.above.addWidget(self.rate, 0, Qt.AlignmentFlag.AlignLeft)
+        desk.rated.connect(self._show_rate)
+        self._show_rate()
+        self.above.addSpacing(4)
+        self.setTabOrder(self.rate, self.list)
         desk.changed.connect(lambda _: self._show())
         shelf.changed.connect(self._show)
         desk.failed.connect(self.trouble.show_error)
@@ -53,9 +63,13 @@ class Transfers(Section):
         self.rows.set_rows([self._row(item) for item in reversed(self._desk.items.values())])
         nothing = self.tr("Nothing is being downloaded.\nChoose a model under Recommended or Search.")
         self.away.show_standing(self._shelf.standing)
+        self.rate.setVisible(bool(self._desk.items) and not self._shelf.missing)
         self.show_empty("" if self._desk.items else nothing, away=self._shelf.missing)
         if self.isVisible():
             self.list.choose_first()
+
+    def _show_rate(self) -> None:
+        self.rate.show_rate(self._desk.rate)
 
     def _row(self, item: Item) -> Row:
         note, tone = state_of(item, self.tr), "muted" if item.state == "paused" else ""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Qt, QUrl, Signal
+from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from app.look import Look, label
@@ -10,6 +11,7 @@ from app.models_page.services import Services
 from app.models_page.tasks import Tasks
 from app.notice_line import NoticeLine
 from engine.cancel import Cancel
+from engine.errors import DownloadError
 
 
 class Trouble(QWidget):
@@ -25,6 +27,10 @@ class Trouble(QWidget):
         self.line = NoticeLine(look)
         self.again_button = QPushButton(self.tr("Try again"))
         self.again_button.clicked.connect(self.again)
+        self.repository = ""
+        """Whose page on the Hub is offered together with the field for the token."""
+        self.page_button = QPushButton(self.tr("Open its page on the Hub"))
+        self.page_button.clicked.connect(self._open_page)
         self.form = QWidget()
         asked = label(self.tr("Access token"), level="author")
         self.token = QLineEdit()
@@ -48,6 +54,8 @@ class Trouble(QWidget):
         lines = QVBoxLayout(self.form)
         lines.setContentsMargins(24, 4, 0, 0)
         lines.setSpacing(4)
+        lines.addWidget(self.page_button, 0, Qt.AlignmentFlag.AlignLeft)
+        lines.addSpacing(8)
         lines.addWidget(asked)
         lines.addLayout(row)
         lines.addWidget(where)
@@ -76,6 +84,7 @@ class Trouble(QWidget):
 
     def ask_for_token(self, sentence: str) -> None:
         self.line.show_sentence(sentence)
+        self.page_button.setVisible(bool(self.repository))
         self.form.show()
         self.again_button.hide()
         self.keep_button.setEnabled(True)
@@ -88,6 +97,14 @@ class Trouble(QWidget):
 
     def apply_look(self, look: Look) -> None:
         self.line.apply_look(look)
+
+    def _open_page(self) -> None:
+        from registry.sources.hub_environment import page
+
+        try:
+            QDesktopServices.openUrl(QUrl(page(self.repository)))
+        except DownloadError as error:
+            self.line.show_sentence(str(error))
 
     def _keep(self) -> None:
         """The keyring may ask the person to unlock it first."""

@@ -237,13 +237,15 @@ def _described(info: ModelInfo, source: str, id: str, files: tuple[RemoteFile, .
     card = getattr(info.card_data, "license", None)
     gguf = info.gguf if isinstance(info.gguf, dict) else {}
     config = info.config if isinstance(info.config, dict) else {}
-    family = gguf.get("architecture") or config.get("model_type") or ""
+    architecture = gguf.get("architecture") or ""
+    family = architecture or config.get("model_type") or ""
     return Repository(
         source=source,
         id=id,
         revision=info.sha or "",
         licence=named or (card if isinstance(card, str) else ""),
         family=family if isinstance(family, str) else "",
+        architecture=architecture if isinstance(architecture, str) else "",
         gated=bool(info.gated),
         downloads=_count(info.downloads),
         likes=_count(info.likes),

@@ -30,6 +30,12 @@ def endpoint() -> str:
     return found
 
 
+def page(repository: str) -> str:
+    """The address of a repository's page, for a browser: a mirror's name and password stay out of it. Raises as
+    `endpoint`."""
+    return f"{str(httpx2.URL(endpoint()).copy_with(userinfo=b'', query=None)).rstrip('/')}/{repository}"
+
+
 def offline() -> bool:
     """Whether the Hub must not be asked: HF_HUB_OFFLINE, or TRANSFORMERS_OFFLINE."""
     return (os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE") or "").upper() in TRUE

@@ -61,7 +61,7 @@ def of_answer(status: int, headers: Mapping[str, str], asking: Asking, from_hub:
     code = headers.get("X-Error-Code", "")
     what, has_token = asking.what, asking.has_token
     if code == "GatedRepo":
-        then = "then try again" if has_token else "then enter an access token of yours here, and try again"
+        then = "then try again" if has_token else "then enter an access token of yours, and try again"
         return AccessError(
             f"{asking.repository} is only for people who agreed to its conditions. Open {asking.page}/"
             f"{asking.repository} in the browser, sign in and agree, {then}."

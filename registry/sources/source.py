@@ -75,7 +75,8 @@ class RemoteFile:
 class Repository:
     """A model's page: `revision` is the commit that `files` are of; `files` is empty in the answer of a search.
 
-    `licence` and `family` (the architecture as the source names it) are "" where the source does not tell.
+    `licence` and `family` (the architecture as the source names it) are "" where the source does not tell, and
+    `architecture` where it did not read it off a GGUF file.
     """
 
     source: str
@@ -83,6 +84,7 @@ class Repository:
     revision: str = ""
     licence: str = ""
     family: str = ""
+    architecture: str = ""
     gated: bool = False
     downloads: int = 0
     likes: int = 0

@@ -36,6 +36,13 @@ def test_the_object_holds_what_the_hub_tells(inside: Program) -> None:
     assert [(each["id"], each["gated"]) for each in found] == [("far/Other-GGUF", True)]
 
 
+def test_what_the_engine_does_not_know_is_marked(hub: HubServer, inside: Program) -> None:
+    hub.add("far/Strange-GGUF", {"a.gguf": b"x"}, family="mamba9", downloads=99_999)
+    hub.add("far/Seeing-GGUF", {"a.gguf": b"x"}, family="clip", downloads=6)
+    marks = {row.split()[0]: "cannot run here" in row for row in output(inside("search", "gguf")).splitlines()[1:]}
+    assert marks == {"far/Strange-GGUF": True, REPOSITORY: False, "far/Other-GGUF": False, "far/Seeing-GGUF": False}
+
+
 @POSIX
 def test_a_person_is_told_how_to_go_on(hub: HubServer, home: Path) -> None:
     with Terminal(home, "search", "gguf") as terminal:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.app.commands.conftest import NO_KEYRING
 from tests.app.running import POSIX, Program, Terminal, refusal
+from tests.hub_server import HubServer
 from tests.registry.test_tokens import LockedKeyring, MemoryKeyring
 
 TOKEN = "hf_" + "secret" * 5
@@ -56,6 +57,24 @@ def test_what_is_no_token_and_what_the_keyring_refuses_is_not_repeated(inside: P
     keyring.set_keyring(LockedKeyring())
     assert TOKEN not in refusal(inside("token", "set", stdin=TOKEN))
     assert "<" not in refusal(inside("token", "choose"))
+
+
+def test_who_is_asked_for_a_token_is_told_the_command(hub: HubServer, inside: Program) -> None:
+    hub.add("labs/Gated", {"Gated-Q8_0.gguf": b"x"}, gated=True)
+    for command in ("pull", "fit"):
+        for name in ("labs/Gated", "labs/Hidden"):
+            done = inside(command, name)
+            assert done.returncode == 2 and done.stderr.endswith(" millstream token set\n")
+    assert "token set" not in refusal(inside("pull", "nothing"))
+
+
+def test_where_none_can_be_kept_nobody_is_told_to_keep_one(
+    home: Path, inside: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "millstream token set" in inside("token", "show").stderr
+    monkeypatch.setenv("HF_TOKEN", "not one")
+    said = inside("token", "show").stderr
+    assert "HF_TOKEN" in said and "no token" in said and "token set" not in said
 
 
 @POSIX

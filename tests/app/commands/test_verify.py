@@ -29,6 +29,8 @@ def test_a_damaged_file_is_found_and_repaired(hub: HubServer, inside: Program, m
     assert "millstream verify" in refusal(inside("verify", "Tiny-Q4_K_M"))
     done = inside("verify", "Tiny-Q4_K_M", "--json")
     assert done.returncode == 2 and json.loads(done.stdout)["damaged"] == ["Tiny-Q4_K_M.gguf"]
+    for command in (("run", "Tiny-Q4_K_M", "-p", "x"), ("plan", "Tiny-Q4_K_M"), ("fit", "Tiny-Q4_K_M")):
+        assert "`millstream verify Tiny-Q4_K_M --repair`" in refusal(inside(*command))
     fetched = hub.fetched(f"{REPOSITORY}/mmproj-Tiny-F16.gguf")
     told = json.loads(output(inside("verify", "Tiny-Q4_K_M", "--repair", "--json")))
     assert told == {"name": f"{REPOSITORY}/Tiny-Q4_K_M", "damaged": ["Tiny-Q4_K_M.gguf"], "repaired": True}

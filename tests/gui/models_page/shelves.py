@@ -94,7 +94,7 @@ def fill(hub: HubServer) -> None:
             entry.repository,
             {},
             licence=entry.licence.lower(),
-            family=entry.family.lower(),
+            family="",
             downloads=9000 + 137 * number,
             gated=entry.gated,
             tags=("gguf", *(("image-text-to-text",) if entry.sees else ())),

@@ -34,7 +34,7 @@ def test_it_tells_what_the_machine_is_and_why_a_card_is_not_used(
 ) -> None:
     oracle = page.search.services.oracle
     assert isinstance(oracle, Oracle)
-    for fact in ("11th Gen Intel", "17.0 GB", "181.2 GB free of 510.8 GB", "reads 2.4 GB/s", "Not used: This version"):
+    for fact in ("11th Gen Intel", "17.0 GB", "181.2 GB free of 510.8 GB", "reads 2.4 GB/s", "Not used. This version"):
         assert fact in said(computer)
     oracle.recorded = recorded("desktop-nvidia-broken")
     page.show_part("library")

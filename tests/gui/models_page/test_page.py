@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QPoint, Qt, QTimer
-from PySide6.QtGui import QDragEnterEvent, QDropEvent
+from PySide6.QtCore import QObject, QPoint, Qt, QTimer, QUrl, Slot
+from PySide6.QtGui import QDesktopServices, QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import (
     QAbstractButton,
     QAbstractItemView,
@@ -103,6 +103,18 @@ def test_filters_narrow_down_what_was_found(page: ModelsPage, walk: Walk) -> Non
     assert keys(page) == [OTHER, TINY, GATED]
 
 
+def test_a_model_that_the_engine_does_not_know_is_told_before_it_is_opened(
+    page: ModelsPage, walk: Walk, hub: HubServer
+) -> None:
+    strange = "labs/Strange-1B-GGUF"
+    hub.add(strange, {"Strange-Q4_K_M.gguf": b"x"}, family="mamba9", downloads=5)
+    walk.search("", strange)
+    row = page.search.rows.row(page.search.rows.number_of(strange))
+    assert row.fitness is not None and row.fitness.kind == "cannot" and "“mamba9”" in row.fitness.why
+    page.search.filters.fits.click()
+    assert strange not in keys(page) and OTHER in keys(page)
+
+
 def test_offline_is_a_calm_line_and_ends_by_trying_again(
     page: ModelsPage, walk: Walk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,6 +180,34 @@ def test_what_may_be_private_asks_for_a_token_and_what_the_proxy_refuses_does_no
         page.search.list.choose(key)
         walk.until(lambda: page.repository.trouble.isVisible())
         assert (trouble.form.isVisible(), trouble.again_button.isVisible()) == (asked, not asked)
+
+
+class Browser(QObject):
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened: list[str] = []
+
+    @Slot(QUrl)
+    def open(self, url: QUrl) -> None:
+        self.opened.append(url.toString())
+
+
+def test_the_page_on_which_to_agree_is_a_click_away(
+    page: ModelsPage, walk: Walk, hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = Browser()
+    QDesktopServices.setUrlHandler("http", browser, "open")
+    try:
+        walk.details(GATED)
+        walk.until(lambda: page.repository.trouble.page_button.isVisible())
+        page.repository.trouble.page_button.click()
+        monkeypatch.setenv("HF_ENDPOINT", hub.url.replace("://", "://name:password@"))
+        page.repository.trouble.page_button.click()
+    finally:
+        QDesktopServices.unsetUrlHandler("http")
+    assert browser.opened == 2 * [f"{hub.url}/{GATED}"]
+    page.recommended.trouble.ask_for_token("Of nothing in particular.")
+    assert page.recommended.trouble.page_button.isHidden()
 
 
 def test_a_download_that_is_refused_asks_for_a_token_too(page: ModelsPage, walk: Walk, hub: HubServer) -> None:
