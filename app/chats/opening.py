@@ -1,0 +1,167 @@
+"""Opening the chats: whole, mended, only for reading, or in memory where the disk refuses, and saying which."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from app.chats.database import Database, connect
+from app.chats.errors import (
+    ChatsDamagedError,
+    ChatsStorageError,
+    ChatsVersionError,
+    from_os,
+    told,
+)
+from app.chats.owners import Owners
+from app.chats.salvage import index_is_sound, is_damage, is_sound, salvage
+from app.chats.schema import TABLES, VERSION, ensure_index, migrate, version
+from app.chats.turns import UNDO_S, Turns, end_abandoned
+
+ALWAYS_CHECKED: Final = 64 << 20
+"""Bytes: a file up to this size is read through at every start, a larger one after a crash."""
+CUT_OFF: Final = "Millstream ended while this reply was being written. What had come by then is here."
+
+
+@dataclass(frozen=True)
+class Opened:
+    """`notices` are sentences that the person should read. `cut_off` replies were mended."""
+
+    database: Database
+    owners: Owners | None
+    notices: tuple[str, ...]
+    cut_off: int
+
+
+def open_database(path: Path) -> Opened:
+    """Raises ChatsError where the chats can be had in no way."""
+    owners = Owners(path)
+    try:
+        _make_folder(path.parent)
+        with owners.gate():
+            return _open(path, owners)
+    except ChatsStorageError as error:
+        if isinstance(error, ChatsVersionError):
+            raise
+        return _in_memory(path, error)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise from_os(error, str(folder)) from error
+
+
+def _open(path: Path, owners: Owners) -> Opened:
+    living, dead = owners.others()
+    notices: list[str] = []
+    crashed = bool(dead)
+    if _is_damaged(path, crashed):
+        if living:
+            raise ChatsDamagedError(
+                f"The chats in {path} are damaged, and another window has them open. Close it, and start Millstream "
+                "again: it saves what can be read, and deletes nothing."
+            )
+        notices.append(salvage(path).sentence)
+    try:
+        return _enter(path, owners, living, crashed, notices)
+    except ChatsDamagedError:
+        owners.suspect()
+        raise
+
+
+def _enter(path: Path, owners: Owners, living: set[str], crashed: bool, notices: list[str]) -> Opened:
+    with told(str(path)), closing(connect(path)) as connection:
+        if version(connection) > VERSION:
+            return _newer(path, owners, connection)
+        migrate(connection)
+        ensure_index(connection)
+        if crashed and not index_is_sound(connection):
+            ensure_index(connection, anew=True)
+        connection.execute("BEGIN IMMEDIATE")
+        cut_off = end_abandoned(connection, sorted(living), CUT_OFF)
+        connection.execute(
+            f"DELETE FROM writers WHERE owner NOT IN ({', '.join('?' * len(living))})", tuple(sorted(living))
+        )
+        connection.execute("COMMIT")
+    owners.enter()
+    database = Database(path, owners.token, on_damage=owners.suspect)
+    Turns(database).purge(time.time() - UNDO_S)
+    return Opened(database, owners, tuple(notices), cut_off)
+
+
+def _is_damaged(path: Path, crashed: bool) -> bool:
+    """Small files are read through, as large ones are after a crash; of others, the beginning."""
+    if not path.exists():
+        return False
+    with told(str(path)):
+        try:
+            with closing(connect(path)) as connection:
+                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+                return (crashed or path.stat().st_size <= ALWAYS_CHECKED) and not is_sound(connection)
+        except sqlite3.DatabaseError as error:
+            if is_damage(error):
+                return True
+            raise
+
+
+def _newer(path: Path, owners: Owners, connection: sqlite3.Connection) -> Opened:
+    """A file of a newer version is shown where its tables still hold all that this version reads."""
+    refusal = ChatsVersionError(
+        f"A newer Millstream wrote the chats in {path}. This one shows them and cannot change them: update it to go on."
+    )
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as ours:
+        migrate(ours)
+        for table in TABLES:
+            columns = ", ".join(row[1] for row in ours.execute(f"PRAGMA table_info({table})"))
+            try:
+                connection.execute(f"SELECT {columns} FROM {table} LIMIT 0")
+            except sqlite3.OperationalError:
+                raise ChatsVersionError(
+                    f"A newer Millstream wrote the chats in {path}, in a way that this one cannot read. Update it to "
+                    "see them."
+                ) from None
+    owners.enter()
+    database = Database(path, owners.token, "read-only", refusal=refusal)
+    return Opened(database, owners, (str(refusal),), 0)
+
+
+def _in_memory(path: Path, reason: ChatsStorageError) -> Opened:
+    """Where the disk takes nothing, the program still works, with a copy of what the disk has."""
+    memory = connect(path, "memory")
+    with suppress(sqlite3.Error, OSError):
+        if path.exists():
+            _copy_into(memory, path)
+    try:
+        if version(memory) > VERSION:
+            raise ChatsVersionError(
+                f"A newer Millstream wrote the chats in {path}, and its folder cannot be written. Update Millstream to "
+                "see them."
+            )
+        migrate(memory)
+        ensure_index(memory)
+        end_abandoned(memory, (), CUT_OFF)
+    except sqlite3.Error:
+        memory.close()
+        memory = connect(path, "memory")
+        migrate(memory)
+        ensure_index(memory)
+    notice = f"{reason} Until then, new messages are kept in memory, and are gone when Millstream ends."
+    return Opened(Database(path, "", "memory", memory), None, (notice,), 0)
+
+
+def _copy_into(memory: sqlite3.Connection, path: Path) -> None:
+    """With its log where that can be read without writing beside it; a file on a read-only disk cannot change."""
+    for extra in ("", "&immutable=1"):
+        try:
+            with closing(connect(path, "read-only", extra)) as source:
+                source.execute("SELECT count(*) FROM sqlite_master").fetchone()
+                source.backup(memory)
+                return
+        except sqlite3.Error:
+            continue
