@@ -37,7 +37,8 @@ def connect(path: Path | str, mode: Mode = "disk", extra: str = "") -> sqlite3.C
     try:
         connection.execute("PRAGMA foreign_keys = ON")
         if mode == "disk":
-            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            if not os.path.getsize(path):  # later, it would be a write, which waits for other writers
+                connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
             connection.execute("PRAGMA synchronous = NORMAL")

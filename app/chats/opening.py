@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
+import tempfile
 import time
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,7 +21,7 @@ from app.chats.errors import (
     told,
 )
 from app.chats.owners import Owners
-from app.chats.salvage import index_is_sound, is_damage, is_sound, salvage
+from app.chats.salvage import copy_all, index_is_sound, is_damage, is_sound, open_source, salvage
 from app.chats.schema import TABLES, VERSION, ensure_index, migrate, version
 from app.chats.turns import UNDO_S, Turns, end_abandoned
 
@@ -134,34 +137,26 @@ def _newer(path: Path, owners: Owners, connection: sqlite3.Connection) -> Opened
 def _in_memory(path: Path, reason: ChatsStorageError) -> Opened:
     """Where the disk takes nothing, the program still works, with a copy of what the disk has."""
     memory = connect(path, "memory")
-    with suppress(sqlite3.Error, OSError):
-        if path.exists():
-            _copy_into(memory, path)
-    try:
-        if version(memory) > VERSION:
-            raise ChatsVersionError(
-                f"A newer Millstream wrote the chats in {path}, and its folder cannot be written. Update Millstream to "
-                "see them."
-            )
-        migrate(memory)
-        ensure_index(memory)
-        end_abandoned(memory, (), CUT_OFF)
-    except sqlite3.Error:
-        memory.close()
-        memory = connect(path, "memory")
-        migrate(memory)
-        ensure_index(memory)
+    migrate(memory)
+    if path.exists():
+        with suppress(sqlite3.DatabaseError), _readable(path) as source:
+            copy_all(source, memory)
+    ensure_index(memory)
+    end_abandoned(memory, (), CUT_OFF)
     notice = f"{reason} Until then, new messages are kept in memory, and are gone when Millstream ends."
     return Opened(Database(path, "", "memory", memory), None, (notice,), 0)
 
 
-def _copy_into(memory: sqlite3.Connection, path: Path) -> None:
-    """With its log where that can be read without writing beside it; a file on a read-only disk cannot change."""
-    for extra in ("", "&immutable=1"):
-        try:
-            with closing(connect(path, "read-only", extra)) as source:
-                source.execute("SELECT count(*) FROM sqlite_master").fetchone()
-                source.backup(memory)
-                return
-        except sqlite3.Error:
-            continue
+@contextmanager
+def _readable(path: Path) -> Iterator[sqlite3.Connection]:
+    """A store that may only be read. With its log, which SQLite cannot read where it can write nothing beside it, it
+    is copied to where it can."""
+    log = path.with_name(f"{path.name}-wal")
+    with ExitStack() as stack:
+        with suppress(OSError):
+            if log.exists() and log.stat().st_size:
+                folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+                for file in (path, log):
+                    shutil.copyfile(file, folder / file.name)
+                path = folder / path.name
+        yield stack.enter_context(closing(open_source(path)))

@@ -100,14 +100,9 @@ def _copy(path: Path, new: Path) -> tuple[int, int]:
     try:
         with closing(connect(new)) as target:
             migrate(target)
-            target.execute("PRAGMA foreign_keys = OFF")
-            target.execute("BEGIN IMMEDIATE")
             # A file whose first page is lost tells nothing.
-            with suppress(sqlite3.DatabaseError), closing(_source(path)) as source:
-                for table in TABLES:
-                    _copy_table(source, target, table)
-            _mend(target)
-            target.execute("COMMIT")
+            with suppress(sqlite3.DatabaseError), closing(open_source(path)) as source:
+                copy_all(source, target)
             ensure_index(target)
             target.execute("PRAGMA synchronous = FULL")
             target.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -120,19 +115,39 @@ def _copy(path: Path, new: Path) -> tuple[int, int]:
         raise told if isinstance(told, ChatsStorageError) else ChatsStorageError(str(told)) from error
 
 
-def _source(path: Path) -> sqlite3.Connection:
+def copy_all(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
+    """Copy what can be read of one store into an empty one of this version, which has no index yet.
+
+    Raises sqlite3.Error where the target cannot be written.
+    """
+    target.execute("PRAGMA foreign_keys = OFF")
+    target.execute("BEGIN IMMEDIATE")
+    for table in TABLES:
+        _copy_table(source, target, table)
+    _mend(target)
+    target.execute("COMMIT")
+    target.execute("PRAGMA foreign_keys = ON")
+
+
+def open_source(path: Path) -> sqlite3.Connection:
     """Read-only: nothing in the damaged file changes. Without its log where the log is what cannot be read."""
     source = connect(path, "read-only")
     try:
+        # With it, SQLite opens a file that is shorter than it ought to be.
+        source.execute("PRAGMA writable_schema = ON")
         source.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.DatabaseError:
         source.close()
         source = connect(path, "read-only", "&immutable=1")
+        source.execute("PRAGMA writable_schema = ON")
     return source
 
 
 def _copy_table(source: sqlite3.Connection, target: sqlite3.Connection, table: str) -> None:
-    theirs = {row[1] for row in source.execute(f"PRAGMA table_info({table})")}
+    try:
+        theirs = {row[1] for row in source.execute(f"PRAGMA table_info({table})")}
+    except sqlite3.DatabaseError:
+        return
     columns = [row[1] for row in target.execute(f"PRAGMA table_info({table})") if row[1] in theirs]
     if not columns:
         return

@@ -64,10 +64,10 @@ class Search:
             hits = [Hit(id, snippet(title, marks), None, None, made, Snippet("")) for id, title, made in titles]
             if len(hits) == limit:
                 return hits
-            skipped = 0
+            before = offset + len(hits)
             if offset and not hits:
                 count = f"SELECT count(*) FROM chats WHERE {condition} AND {state}"
-                skipped = int(connection.execute(count, values).fetchone()[0])
+                before = int(connection.execute(count, values).fetchone()[0])
             condition, values = _condition("text", "message_index", "m.id", terms, kind)
             # The texts are read only of those that are shown.
             rows = connection.execute(
@@ -76,7 +76,7 @@ class Search:
                 f" WHERE {condition} AND m.deleted_at IS NULL AND state <> 'under way' AND {state}"
                 " ORDER BY m.made DESC, m.id DESC LIMIT ? OFFSET ?"
                 ") AS f JOIN messages ON messages.id = f.id ORDER BY f.made DESC, f.id DESC",
-                (*values, limit - len(hits), max(0, offset - skipped)),
+                (*values, limit - len(hits), max(0, offset - before)),
             )
             for chat, title, id, role, made, text in rows:
                 hits.append(Hit(chat, snippet(title, marks), id, role, made, snippet(text, marks)))

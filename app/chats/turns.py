@@ -160,9 +160,10 @@ class Turns:
         """Delete for good what was deleted before this time, in seconds since 1970, or all: → how many messages."""
         with self._database.write() as connection:
             count = connection.execute(
-                "WITH RECURSIVE lost (chat, id) AS (SELECT chat, id FROM messages WHERE deleted_at < ?"
+                "DELETE FROM messages WHERE id IN ("
+                " WITH RECURSIVE lost (chat, id) AS (SELECT chat, id FROM messages WHERE deleted_at < ?"
                 " UNION SELECT m.chat, m.id FROM lost JOIN messages AS m ON m.chat = lost.chat AND m.parent = lost.id)"
-                " DELETE FROM messages WHERE id IN (SELECT id FROM lost)",
+                " SELECT id FROM lost)",
                 (float("inf") if before is None else before,),
             ).rowcount
         if count:
