@@ -100,9 +100,7 @@ def no_room(place: str) -> bool:
 
 
 def full(place: str) -> ChatsFullError:
-    return ChatsFullError(
-        f"The disk with the chats ({place}) is full, and this was not kept. Make room, and try again."
-    )
+    return ChatsFullError(f"The disk that holds {place} is full, and this was not kept. Make room, and try again.")
 
 
 def missing() -> ChatMissingError:

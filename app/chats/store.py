@@ -9,6 +9,7 @@ from app.chats.listing import Chats
 from app.chats.opening import Opened, open_database
 from app.chats.pictures import Pictures
 from app.chats.searching import Search
+from app.chats.transfer import Transfer
 from app.chats.turns import Turns
 
 
@@ -23,6 +24,7 @@ class ChatStore:
         self.turns = Turns(opened.database)
         self.pictures = Pictures(opened.database)
         self.search = Search(opened.database)
+        self.transfer = Transfer(opened.database)
 
     @classmethod
     def open(cls, path: Path) -> ChatStore:
