@@ -11,7 +11,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal
 
@@ -27,12 +27,13 @@ Mode = Literal["disk", "read-only", "memory"]
 
 def connect(path: Path | str, mode: Mode = "disk", extra: str = "") -> sqlite3.Connection:
     """Raises sqlite3.Error. `extra` is added to the URI."""
+    target = str(path)
     if mode == "memory":
         target = ":memory:"
-    else:
-        target = f"{Path(path).absolute().as_uri()}?mode={'ro' if mode == 'read-only' else 'rwc'}{extra}"
+    elif mode == "read-only":
+        target = f"{Path(path).absolute().as_uri()}?mode=ro{extra}"
     connection = sqlite3.connect(
-        target, uri=mode != "memory", isolation_level=None, check_same_thread=False, timeout=BUSY_MS / 1000
+        target, uri=mode == "read-only", isolation_level=None, check_same_thread=False, timeout=BUSY_MS / 1000
     )
     try:
         connection.execute("PRAGMA foreign_keys = ON")
@@ -212,6 +213,12 @@ def _roll_back(connection: sqlite3.Connection) -> None:
     """Where a transaction is still open: some errors end it by themselves."""
     if connection.in_transaction:
         connection.execute("ROLLBACK")
+
+
+def make_file(path: Path) -> None:
+    """Where there is none, one that other people cannot read; those beside it follow suit. Raises OSError."""
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def siblings_of(path: Path) -> tuple[Path, ...]:

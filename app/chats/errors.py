@@ -59,6 +59,8 @@ def told(place: str) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise as_chats_error(error, place) from error
+    except OverflowError as error:
+        raise too_large() from error
 
 
 def as_chats_error(error: sqlite3.Error, place: str) -> ChatsError:
@@ -84,7 +86,7 @@ def as_chats_error(error: sqlite3.Error, place: str) -> ChatsError:
     if kind == sqlite3.SQLITE_CONSTRAINT:
         return missing()
     if kind == sqlite3.SQLITE_TOOBIG:
-        return ChatsError("This message is too large to be kept: it is over a gigabyte. Send a part of it.")
+        return too_large()
     if kind == sqlite3.SQLITE_IOERR:
         return ChatsStorageError(
             f"The disk refused to read or write the chats in {place}. See whether it is still connected, and try again."
@@ -101,6 +103,10 @@ def no_room(place: str) -> bool:
 
 def full(place: str) -> ChatsFullError:
     return ChatsFullError(f"The disk that holds {place} is full, and this was not kept. Make room, and try again.")
+
+
+def too_large() -> ChatsError:
+    return ChatsError("This message is too large to be kept: it is over a gigabyte. Send a part of it.")
 
 
 def missing() -> ChatMissingError:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from app.chats.database import Database, connect
+from app.chats.database import Database, connect, make_file
 from app.chats.errors import (
     ChatsDamagedError,
     ChatsStorageError,
@@ -44,26 +44,33 @@ def open_database(path: Path) -> Opened:
     """Raises ChatsError where the chats can be had in no way."""
     owners = Owners(path)
     try:
-        _make_folder(path.parent)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise from_os(error, str(path.parent)) from error
         with owners.gate():
             return _open(path, owners)
+    except ChatsVersionError:
+        raise
     except ChatsStorageError as error:
-        if isinstance(error, ChatsVersionError):
-            raise
         return _in_memory(path, error)
 
 
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise from_os(error, str(folder)) from error
-
-
 def _open(path: Path, owners: Owners) -> Opened:
+    """Within the gate. Where it does not come to its end, by an error or a kill, the next start checks the file."""
+    owners.enter()
     living, dead = owners.others()
+    try:
+        return _mended(path, owners, living, crashed=bool(dead))
+    except BaseException as error:
+        owners.leave()
+        if dead or isinstance(error, ChatsDamagedError):
+            owners.suspect()
+        raise
+
+
+def _mended(path: Path, owners: Owners, living: set[str], crashed: bool) -> Opened:
     notices: list[str] = []
-    crashed = bool(dead)
     if _is_damaged(path, crashed):
         if living:
             raise ChatsDamagedError(
@@ -72,13 +79,9 @@ def _open(path: Path, owners: Owners) -> Opened:
             )
         notices.append(salvage(path).sentence)
     try:
-        return _enter(path, owners, living, crashed, notices)
-    except ChatsDamagedError:
-        owners.suspect()
-        raise
-
-
-def _enter(path: Path, owners: Owners, living: set[str], crashed: bool, notices: list[str]) -> Opened:
+        make_file(path)
+    except OSError as error:
+        raise from_os(error, str(path)) from error
     with told(str(path)), closing(connect(path)) as connection:
         if version(connection) > VERSION:
             return _newer(path, owners, connection)
@@ -92,9 +95,12 @@ def _enter(path: Path, owners: Owners, living: set[str], crashed: bool, notices:
             f"DELETE FROM writers WHERE owner NOT IN ({', '.join('?' * len(living))})", tuple(sorted(living))
         )
         connection.execute("COMMIT")
-    owners.enter()
     database = Database(path, owners.token, on_damage=owners.suspect)
-    Turns(database).purge(time.time() - UNDO_S)
+    try:
+        Turns(database).purge(time.time() - UNDO_S)
+    except BaseException:
+        database.close()
+        raise
     return Opened(database, owners, tuple(notices), cut_off)
 
 
@@ -129,7 +135,6 @@ def _newer(path: Path, owners: Owners, connection: sqlite3.Connection) -> Opened
                     f"A newer Millstream wrote the chats in {path}, in a way that this one cannot read. Update it to "
                     "see them."
                 ) from None
-    owners.enter()
     database = Database(path, owners.token, "read-only", refusal=refusal)
     return Opened(database, owners, (str(refusal),), 0)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from app.chats.database import connect, siblings_of
+from app.chats.database import connect, make_file, siblings_of
 from app.chats.errors import ChatsStorageError, as_chats_error, from_os
 from app.chats.schema import TABLES, ensure_index, migrate
 from registry.saved import sync_folder
@@ -75,6 +75,7 @@ def salvage(path: Path) -> Salvaged:
     try:
         for left in siblings_of(new):
             left.unlink()
+        make_file(new)
         counts = _copy(path, new)
         for beside in siblings_of(path):
             os.replace(beside, aside.with_name(aside.name + beside.name[len(path.name) :]))

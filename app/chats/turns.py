@@ -124,6 +124,15 @@ class Turns:
             )
             connection.execute("UPDATE chats SET changed = max(changed, ?) WHERE id = ?", (time.time(), chat))
 
+    def timings(self, limit: int = 50) -> list[tuple[float, str, Timing]]:
+        """The last replies that were timed, the newest first: when, by which model, and what they took."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                f"SELECT made, model, {_TIMING} FROM messages WHERE tok_s IS NOT NULL ORDER BY id DESC LIMIT ?",
+                (limit,),
+            )
+            return [(made, model, Timing(*took)) for made, model, *took in rows]
+
     def siblings(self, message: int) -> list[int]:
         """The versions of a message, itself among them, in the order in which they were made."""
         with self._database.read() as connection:

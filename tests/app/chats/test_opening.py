@@ -301,3 +301,34 @@ def test_a_folder_that_may_not_be_written_works_from_memory(path: Path) -> None:
             assert len(texts(store)) == 2
     finally:
         path.parent.chmod(0o700)
+
+
+def test_a_check_that_was_cut_off_is_made_at_the_next_start(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.chats.opening.ALWAYS_CHECKED", 0)
+    fill(path)
+    path.with_name("chats.sqlite-open").joinpath("crashed").touch()
+    path.write_bytes(damage_tail(path.read_bytes()))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("app.chats.opening.is_sound", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        ChatStore.open(path)
+    with ChatStore.open(path) as store:
+        assert "was damaged" in store.notices[0]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows gives a person's folders to that person alone by itself")
+def test_only_the_person_can_read_the_chats(path: Path) -> None:
+    with ChatStore.open(path) as store:
+        store.chats.create()
+        modes = {beside.name: beside.stat().st_mode & 0o777 for beside in path.parent.iterdir() if beside.is_file()}
+    assert modes.keys() >= {"chats.sqlite", "chats.sqlite-wal"}
+    assert set(modes.values()) == {0o600}
+
+
+def test_an_index_that_a_crash_left_behind_its_texts_is_made_anew(path: Path) -> None:
+    fill(path, 1, 2)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE message_index_data SET block = zeroblob(length(block)) WHERE id > 10")
+    path.with_name("chats.sqlite-open").joinpath("crashed").touch()
+    with ChatStore.open(path) as store:
+        assert store.notices == ()
+        assert len(store.search.find("river")) == 2
