@@ -7,6 +7,7 @@ shown; a message has `author.role`, `content` with `content_type` and `parts`, a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -46,7 +47,7 @@ def to_chat(value: Mapping[str, object], now: float) -> tuple[PortableChat, list
     if not messages and not tree.faults:
         raise ValueError("it holds no messages")
     chat = PortableChat(
-        uid=f"chatgpt-{uid[:80]}",
+        uid="chatgpt-" + re.sub(r"[^\w-]", "-", uid[:80]),
         title=text(value, "title"),
         made=made,
         changed=time(value.get("update_time"), made),

@@ -7,12 +7,12 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from datetime import date, datetime
+from datetime import date
 from typing import Final
 
 from app.chats.database import Database
 from app.chats.errors import ChatsError, missing
-from app.chats.records import Chat, ChatLine, Folder, clean
+from app.chats.records import Chat, ChatLine, Folder, clean, moment
 
 PAGE: Final = 100
 _LINE: Final = "id, title, made, changed, pinned, folder, deleted_at"
@@ -172,7 +172,7 @@ def by_day(lines: Iterable[ChatLine]) -> list[tuple[date, list[ChatLine]]]:
     """Chats in the order of `Chats.page`, grouped by the day of the last change, in this machine's time zone."""
     days: list[tuple[date, list[ChatLine]]] = []
     for line in lines:
-        day = datetime.fromtimestamp(line.changed).date()
+        day = moment(line.changed).date()
         if not days or days[-1][0] != day:
             days.append((day, []))
         days[-1][1].append(line)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
-from app.chats.records import Chat, Picture, Turn
+from app.chats.records import Chat, Picture, Turn, moment
 
 _SUFFIXES: Final = {".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".heic"}
 
@@ -27,7 +26,7 @@ class Words:
 
 def as_markdown(chat: Chat, turns: Sequence[Turn], places: Mapping[str, str], words: Words) -> str:
     """`places` are the files of the pictures, by digest, relative to the text."""
-    made = datetime.fromtimestamp(chat.made).strftime("%Y-%m-%d %H:%M")
+    made = moment(chat.made).strftime("%Y-%m-%d %H:%M")
     pieces = [f"# {one_line(chat.title) or words.untitled}", f"*{made}*"]
     if chat.system.strip():
         pieces += [f"## {words.system}", chat.system.strip()]

@@ -16,14 +16,12 @@ from dataclasses import asdict, replace
 from typing import Final, Literal, cast, get_args
 
 from app.chats.portable import PortableChat, PortableMessage
-from app.chats.records import ROLES, STATES, Picture, State, Timing
+from app.chats.records import LATEST, ROLES, STATES, Picture, State, Timing
 from engine.types import FinishReason, Role, ToolCall
 
 FORMAT: Final = "millstream-chats"
 VERSION: Final = 1
 HEADER: Final[Mapping[str, object]] = {"format": FORMAT, "version": VERSION}
-LATEST: Final = 1e11
-"""Seconds since 1970 beyond which a time is taken for none."""
 _COUNTS: Final = ("tokens", "prompt_tokens", "cached_tokens")
 
 
@@ -109,7 +107,7 @@ def text(value: Mapping[str, object], key: str) -> str:
 
 def time(value: object, otherwise: float) -> float:
     found = number(value)
-    return otherwise if found is None or abs(found) > LATEST else found
+    return otherwise if found is None or not 0 <= found <= LATEST else found
 
 
 def number(value: object) -> float | None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final, Literal
 
 from engine.types import FinishReason, Role, ToolCall
 
 State = Literal["under way", "done", "stopped", "failed"]
 STATES: Final = ("under way", "done", "stopped", "failed")
+EARLIEST: Final = 2 * 86_400.0
+LATEST: Final = 32_500_000_000.0
+"""Windows shows no times before 1970 in any zone, nor after the year 3000."""
+_UNFIT: Final = re.compile("[\ud800-\udfff\0]")
 ROLES: Final = ("system", "user", "assistant", "tool")
 
 
@@ -123,4 +129,9 @@ class Hit:
 
 def clean(text: str) -> str:
     """As it can be kept: a half of a surrogate pair, and NUL, at which SQLite's functions end, become U+FFFD."""
-    return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
+    return _UNFIT.sub("\ufffd", text)
+
+
+def moment(seconds: float) -> datetime:
+    """In this machine's time zone. A time that no system can show, from a file of others, becomes the nearest one."""
+    return datetime.fromtimestamp(min(max(seconds, EARLIEST), LATEST))

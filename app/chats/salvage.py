@@ -20,6 +20,7 @@ RECOVERED: Final = "Recovered chat"
 ONE_BY_ONE: Final = 4096
 """So many ids are tried each by itself behind a damaged place, before larger and larger steps are taken."""
 LARGEST_ID: Final = 2**63 - 1
+_KINDS: Final[dict[str, tuple[type, ...]]] = {"INTEGER": (int,), "REAL": (int, float), "TEXT": (str,), "BLOB": (bytes,)}
 
 
 @dataclass(frozen=True)
@@ -149,14 +150,18 @@ def _copy_table(source: sqlite3.Connection, target: sqlite3.Connection, table: s
         theirs = {row[1] for row in source.execute(f"PRAGMA table_info({table})")}
     except sqlite3.DatabaseError:
         return
-    columns = [row[1] for row in target.execute(f"PRAGMA table_info({table})") if row[1] in theirs]
+    kinds = {row[1]: row[2] for row in target.execute(f"PRAGMA table_info({table})") if row[1] in theirs}
+    columns = list(kinds)
     if not columns:
         return
     insert = f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
     for row in _rows(source, table, columns):
         # A row that does not keep to the rules of its table is as lost as one that cannot be read.
-        with suppress(sqlite3.IntegrityError):
-            target.execute(insert, row)
+        if all(
+            value is None or isinstance(value, _KINDS[kinds[name]]) for name, value in zip(columns, row, strict=True)
+        ):
+            with suppress(sqlite3.IntegrityError):
+                target.execute(insert, row)
 
 
 def _rows(source: sqlite3.Connection, table: str, columns: list[str]) -> Iterator[tuple[object, ...]]:
@@ -182,7 +187,6 @@ def _rows(source: sqlite3.Connection, table: str, columns: list[str]) -> Iterato
 def _mend(target: sqlite3.Connection) -> None:
     """Have what was read hang together: a message without its chat gets one, and one without the message before it
     follows the last that is there."""
-    now = time.time()
     target.execute(
         "INSERT INTO chats (id, uid, made, changed, title)"
         " SELECT chat, lower(hex(randomblob(16))), min(made), max(made), ?"
@@ -199,8 +203,7 @@ def _mend(target: sqlite3.Connection) -> None:
         "UPDATE messages SET state = 'stopped', owner = ''"
         " WHERE state NOT IN ('under way', 'done', 'stopped', 'failed')"
     )
-    target.execute("UPDATE chats SET made = ? WHERE typeof(made) NOT IN ('real', 'integer')", (now,))
-    target.execute("UPDATE chats SET changed = made WHERE typeof(changed) NOT IN ('real', 'integer')")
+    target.execute("UPDATE messages SET role = 'user' WHERE role NOT IN ('system', 'user', 'assistant', 'tool')")
     target.execute(
         "DELETE FROM attached WHERE message NOT IN (SELECT id FROM messages)"
         " OR digest NOT IN (SELECT digest FROM pictures)"

@@ -7,6 +7,7 @@ import os
 import sqlite3
 import time
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -183,7 +184,7 @@ def _content(file: Path) -> list[str]:
             return [archive.read(member).decode("utf-8-sig", "replace") for member in members]
     except OSError as error:
         raise TransferError(f"{file} cannot be read: {error.strerror or error}.") from error
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, zlib.error) as error:
         raise TransferError(f"{file.name} is damaged, and cannot be unpacked. Download or copy it again.") from error
 
 

@@ -132,6 +132,23 @@ def test_a_message_whose_chat_and_forerunner_are_lost_is_kept(path: Path) -> Non
         expect_usable(store)
 
 
+def test_a_row_that_reads_as_something_else_is_not_taken_for_a_message(path: Path) -> None:
+    fill(path, chats=1, messages=4)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for column, value in (("text", b"\xff\xfe"), ("made", "noon"), ("role", "wizard")):
+            connection.execute(f"UPDATE messages SET {column} = ? WHERE id = (SELECT max(id) FROM messages)", (value,))
+            connection.execute("INSERT INTO messages (chat, role, state, made) VALUES (1, 'user', 'done', 0)")
+    data = bytearray(path.read_bytes())
+    data[-4096:] = b"\xff" * 4096
+    path.write_bytes(data)
+    with ChatStore.open(path) as store:
+        assert store.notices
+        with store.database.read() as connection:
+            kept = connection.execute("SELECT role, text FROM messages ORDER BY id").fetchall()
+        assert [role for role, _ in kept] == ["user"] * 5
+        assert all(isinstance(text, str) for _, text in kept)
+
+
 def test_damage_while_another_window_is_open_is_told_and_nothing_is_moved(path: Path) -> None:
     fill(path)
     with ChatStore.open(path):

@@ -130,6 +130,7 @@ def change(fields: dict[str, object]) -> Callable[[Any], object]:
         (lambda chat: chat["messages"][2].update(parent="nobody"), 3, "the one before it is missing"),
         (lambda chat: chat["messages"][2].update(key=chat["messages"][0]["key"]), 2, "two of its name"),
         (lambda chat: chat["messages"][1].update(pictures=[{"digest": "x", "name": "y"}]), 3, "pictures are missing"),
+        (lambda chat: chat["messages"][0].update(made=-1e10), 3, ""),
         (lambda chat: chat["messages"][1].update(timing={"tokens": 1e400, "tok_s": "fast"}), 3, ""),
         (change({"made": 1e300, "changed": "now", "settings": 3, "pinned": "yes", "chosen": "nobody"}), 3, ""),
         (change({"messages": "all"}), 0, "no list of messages"),
@@ -168,6 +169,17 @@ def test_a_file_that_holds_no_chats_is_refused(store: ChatStore, folder: Path, c
         store.transfer.import_file(file)
     with pytest.raises(TransferError, match="cannot be read"):
         store.transfer.import_file(folder / "absent.json")
+
+
+def test_an_archive_that_was_damaged_on_its_way_is_refused(store: ChatStore, folder: Path) -> None:
+    file = folder / "export.zip"
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("conversations.json", json.dumps([{"mapping": {}}] * 500))
+    data = bytearray(file.read_bytes())
+    data[60:80] = b"\xff" * 20
+    file.write_bytes(data)
+    with pytest.raises(TransferError, match="is damaged"):
+        store.transfer.import_file(file)
 
 
 def test_markdown_shows_the_chosen_path_with_its_pictures(store: ChatStore, folder: Path) -> None:

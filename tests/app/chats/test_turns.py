@@ -61,6 +61,16 @@ def test_a_reply_keeps_all_that_the_engine_told_of_it(store: ChatStore) -> None:
     assert texts(store, chat) == ["Add", "4."]
 
 
+def test_the_last_replies_tell_what_they_took(store: ChatStore) -> None:
+    chat = store.chats.create()
+    for number in range(4):
+        begun = store.turns.begin(chat, "Add", None, model=f"model {number}")
+        store.turns.finish(begun.reply, "4", timing=Timing(number, number + 0.5) if number % 3 else None)
+    last = [(model, timing) for _, model, timing in store.turns.timings()]
+    assert last == [("model 2", Timing(2, 2.5)), ("model 1", Timing(1, 1.5))]
+    assert len(store.turns.timings(limit=1)) == 1
+
+
 def test_a_failed_reply_keeps_its_sentence_and_what_had_come(store: ChatStore) -> None:
     chat = store.chats.create()
     begun = store.turns.begin(chat, "Count", None)
@@ -191,4 +201,4 @@ def test_a_picture_is_kept_once_with_each_message_s_own_name_for_it_and_goes_wit
 def test_text_that_no_file_can_hold_is_kept_as_far_as_it_can_be(store: ChatStore) -> None:
     chat = store.chats.create("\ud83d")
     store.turns.begin(chat, "half \ud83d and \0 nothing", None)
-    assert texts(store, chat)[0] == "half ? and \ufffd nothing"
+    assert texts(store, chat)[0] == "half \ufffd and \ufffd nothing"
