@@ -13,13 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from app.chats.database import Database, connect, make_file
-from app.chats.errors import (
-    ChatsDamagedError,
-    ChatsStorageError,
-    ChatsVersionError,
-    from_os,
-    told,
-)
+from app.chats.errors import ChatsDamagedError, ChatsStorageError, ChatsVersionError, from_os, told
 from app.chats.owners import Owners
 from app.chats.salvage import copy_all, index_is_sound, is_damage, is_sound, open_source, salvage
 from app.chats.schema import TABLES, VERSION, ensure_index, migrate, version
@@ -59,8 +53,9 @@ def open_database(path: Path) -> Opened:
 def _open(path: Path, owners: Owners) -> Opened:
     """Within the gate. Where it does not come to its end, by an error or a kill, the next start checks the file."""
     owners.enter()
-    living, dead = owners.others()
+    dead: set[str] = set()
     try:
+        living, dead = owners.others()
         return _mended(path, owners, living, crashed=bool(dead))
     except BaseException as error:
         owners.leave()

@@ -63,9 +63,14 @@ class Owners:
             (self._folder / uuid.uuid4().hex).touch()
 
     def others(self) -> tuple[set[str], set[str]]:
-        """→ those that live, and those that ended without leaving, who are forgotten. Within the `gate`."""
+        """→ those that live, and those that ended without leaving, who are forgotten. Within the `gate`.
+        Raises ChatsStorageError."""
         living, dead = set(), set()
-        for path in self._folder.iterdir():
+        try:
+            there = list(self._folder.iterdir())
+        except OSError as error:
+            raise from_os(error, str(self._folder)) from error
+        for path in there:
             if path.name in ("gate", self.token):
                 continue
             lock = FileLock(path)

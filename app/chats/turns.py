@@ -1,8 +1,8 @@
 """The messages of a chat: a tree, whose chosen path is what is shown and what the model is told.
 
 Each message names the one before it, and which of those after it was chosen last; a chat names its first. Where the
-chosen one was deleted, or none was chosen, the newest takes its place. So a deletion is only a mark: taken away, all is
-as it was.
+chosen one was deleted, or none was chosen, the newest takes its place. So a deletion is only a mark, the same for all
+that it took: taken away, all is as it was.
 """
 
 from __future__ import annotations
@@ -159,11 +159,16 @@ class Turns:
 
     def delete(self, message: int) -> None:
         """Take a message from its chat, with all that follows it, until `restore`."""
-        self._mark(message, time.time())
+        with self._database.write() as connection:
+            self._of(connection, message)
+            self._mark(connection, message, None, time.time())
 
     def restore(self, message: int) -> None:
-        """Undo `delete`: what was shown is shown again."""
-        self._mark(message, None)
+        """Undo `delete`: what was shown is shown again. What was deleted before that by itself stays so."""
+        with self._database.write() as connection:
+            self._of(connection, message)
+            (when,) = connection.execute("SELECT deleted_at FROM messages WHERE id = ?", (message,)).fetchone()
+            self._mark(connection, message, when, None)
 
     def purge(self, before: float | None = None) -> int:
         """Delete for good what was deleted before this time, in seconds since 1970, or all: → how many messages."""
@@ -179,11 +184,15 @@ class Turns:
             self._database.shrink()
         return count
 
-    def _mark(self, message: int, when: float | None) -> None:
-        with self._database.write() as connection:
-            done = connection.execute("UPDATE messages SET deleted_at = ? WHERE id = ?", (when, message))
-            if done.rowcount != 1:
-                raise missing()
+    def _mark(self, connection: sqlite3.Connection, message: int, old: float | None, new: float | None) -> None:
+        """Of a message and what follows it, those that bear the old mark: so nothing below a deletion is found."""
+        connection.execute(
+            "UPDATE messages SET deleted_at = ? WHERE deleted_at IS ? AND id IN ("
+            " WITH RECURSIVE below (chat, id) AS (SELECT chat, id FROM messages WHERE id = ?"
+            " UNION SELECT m.chat, m.id FROM below JOIN messages AS m ON m.chat = below.chat AND m.parent = below.id)"
+            " SELECT id FROM below)",
+            (new, old, message),
+        )
 
     def _insert(
         self,

@@ -257,6 +257,24 @@ def test_a_profile_that_may_only_be_read_works_from_memory_and_says_so(path: Pat
     assert "may only be read" in notices[0] and "kept in memory" in notices[0]
 
 
+@smalldisk.needed
+def test_a_disk_without_any_room_at_the_start_works_from_memory_and_says_so(path: Path) -> None:
+    fill(path, 1, 2)
+    place = path.parent / "mounted"
+    place.mkdir()
+    done = smalldisk.run(
+        [sys.executable, "-c", WITHOUT_WRITING],
+        place,
+        "1m",
+        prepare=f"cp {shlex.quote(str(path))} .; cat /dev/zero > ballast 2> /dev/null || true",
+        env={"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    old, found, kept, writable, notices = json.loads(done.stdout)
+    assert (len(old), found, kept, writable) == (2, 1, False, True)
+    assert "is full" in notices[0] and "kept in memory" in notices[0]
+
+
 FILLING = """
 import json, sys
 from pathlib import Path

@@ -127,6 +127,22 @@ def test_a_message_that_is_deleted_takes_what_follows_with_it_until_that_is_undo
         store.turns.restore(new.prompt)
 
 
+def test_nothing_below_a_deletion_is_found_and_an_earlier_one_outlasts_the_undoing(store: ChatStore) -> None:
+    chat = store.chats.create()
+    first = exchange(store, chat, None, "a", "b")
+    early = exchange(store, chat, first.reply, "grindstone one", "d")
+    exchange(store, chat, first.reply, "grindstone two", "f")
+    store.turns.delete(early.prompt)
+    store.turns.delete(first.prompt)
+    assert store.search.find("grindstone") == []
+    assert store.turns.path(chat) == []
+    store.turns.restore(first.prompt)
+    assert len(store.search.find("grindstone")) == 1
+    assert texts(store, chat) == ["a", "b", "grindstone two", "f"]
+    store.turns.restore(early.prompt)
+    assert versions(store, chat)[2] == (2, 2)
+
+
 def test_only_what_was_deleted_long_ago_is_purged_at_a_start(path: Path) -> None:
     with ChatStore.open(path) as store:
         chat = store.chats.create()
