@@ -15,7 +15,7 @@ from typing import Final
 from app.chats.database import Database, connect, make_file
 from app.chats.errors import ChatsDamagedError, ChatsStorageError, ChatsVersionError, from_os, told
 from app.chats.owners import Owners
-from app.chats.salvage import copy_all, index_is_sound, is_damage, is_sound, open_source, salvage
+from app.chats.salvage import copy_all, finish, index_is_sound, is_damage, is_sound, open_source, salvage
 from app.chats.schema import TABLES, VERSION, ensure_index, migrate, version
 from app.chats.turns import UNDO_S, Turns, end_abandoned
 
@@ -66,6 +66,10 @@ def _open(path: Path, owners: Owners) -> Opened:
 
 def _mended(path: Path, owners: Owners, living: set[str], crashed: bool) -> Opened:
     notices: list[str] = []
+    try:
+        finish(path)
+    except OSError as error:
+        raise from_os(error, str(path)) from error
     if _is_damaged(path, crashed):
         if living:
             raise ChatsDamagedError(

@@ -71,20 +71,34 @@ def salvage(path: Path) -> Salvaged:
 
     Raises ChatsStorageError; then the file is where it was.
     """
-    new = path.with_name(f"{path.name}.new")
+    new = _new(path)
     aside = _free_name(path)
     try:
         for left in siblings_of(new):
             left.unlink()
         make_file(new)
         counts = _copy(path, new)
-        for beside in siblings_of(path):
+        # The log first: beside a new file, SQLite would take it for that one's.
+        for beside in reversed(siblings_of(path)):
             os.replace(beside, aside.with_name(aside.name + beside.name[len(path.name) :]))
         os.replace(new, path)
         sync_folder(path.parent)
     except OSError as error:
         raise from_os(error, str(path)) from error
     return Salvaged(aside, *counts)
+
+
+def finish(path: Path) -> None:
+    """Where `salvage` was cut off between setting the old file aside and the new one taking its place, go on.
+
+    Raises OSError.
+    """
+    if not os.path.lexists(path) and _new(path).exists():
+        os.replace(_new(path), path)
+
+
+def _new(path: Path) -> Path:
+    return path.with_name(f"{path.name}.new")
 
 
 def _free_name(path: Path) -> Path:

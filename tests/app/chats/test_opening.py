@@ -149,6 +149,25 @@ def test_a_row_that_reads_as_something_else_is_not_taken_for_a_message(path: Pat
         assert all(isinstance(text, str) for _, text in kept)
 
 
+def test_mending_that_was_cut_off_goes_on_at_the_next_start(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(path)
+    path.write_bytes(damage_tail(path.read_bytes()))
+    replace = os.replace
+
+    def cut_off(source: Path, target: Path) -> None:
+        if target == path:
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("app.chats.salvage.os.replace", cut_off)
+        ChatStore.open(path)
+    assert not path.exists() and len(aside(path)) == 1
+    with ChatStore.open(path) as store:
+        assert len(texts(store)) > 50
+        expect_usable(store)
+
+
 def test_damage_while_another_window_is_open_is_told_and_nothing_is_moved(path: Path) -> None:
     fill(path)
     with ChatStore.open(path):
