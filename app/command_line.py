@@ -81,10 +81,11 @@ def run(argv: Sequence[str]) -> int:
 
 def _how(error: MillstreamError) -> str:
     """By which command to do what a sentence that the window says, too, asks for."""
-    from app.models_page.words import asks_for_token
+    if not isinstance(error, DownloadError):
+        return ""
+    from registry.sources.source import needs_token
 
-    wanted = isinstance(error, DownloadError) and asks_for_token(str(error))
-    return " To keep one: millstream token set" if wanted else ""
+    return " To keep one: millstream token set" if needs_token(error) else ""
 
 
 def _version() -> str:

@@ -52,6 +52,10 @@ def bring(
         finally:
             line.clear()
     if item.state != "done":
+        if item.needs_token:
+            from registry.sources.source import AccessError
+
+            raise AccessError(item.sentence)
         raise DownloadError(item.sentence or f"{item.name} was paused by another part of the program: try again.")
     return item
 
