@@ -52,7 +52,7 @@ def prompt_of(engine: Engine, turns: Sequence[Turn]) -> Prompt:
     told = messages(turns)
     images = [image for message in told for image in message.images]
     ids = engine._chat.encode(told, GREEDY, (), engine._eyes.form)
-    return Prompt.of(engine._with_pictures(ids, images))
+    return Prompt.of(engine._with_pictures(ids, images, None))
 
 
 def logits(engine: Engine, prompt: Prompt, chunk: int) -> np.ndarray:
