@@ -64,13 +64,17 @@ def plain_reads(
             offset, nbytes = job
             into = memory[place * largest : place * largest + nbytes]
             done = 0
-            while done < nbytes:
-                count = os.preadv(file, [into[done:]], offset + done)
-                if count == 0:  # the last page of a file is a short one
-                    break
-                done += count
-            if done < nbytes - PAGE:
-                failures.append(offset)
+            try:
+                while done < nbytes:
+                    count = os.preadv(file, [into[done:]], offset + done)
+                    if count == 0:  # the last page of a file is a short one
+                        break
+                    done += count
+            except OSError as error:
+                failures.append(f"{error.strerror} at byte {offset}")
+            else:
+                if done < nbytes - PAGE:
+                    failures.append(f"the file ends before byte {offset}")
             filled.put((place, nbytes))
 
     use = _adding() if used else lambda _: None
@@ -87,7 +91,7 @@ def plain_reads(
         worker.join()
     os.close(file)
     if failures:
-        raise SystemExit(f"the file ends before byte {failures[0]}")
+        raise SystemExit(failures[0])
     return seconds
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.plain_reads import plain_reads
 from bench.streaming import PLAIN, Reads, Round, floor_seconds, report, several
 from tests.outside import linux
 
@@ -40,6 +41,8 @@ def test_plain_reads_take_time_and_refuse_what_is_not_there(file: Path) -> None:
     assert floor_seconds(file, reads, 2, room=1 << 20, used=True) > 0
     with pytest.raises(SystemExit, match="the file ends before byte 2097152"):
         floor_seconds(file, [(2 << 20, 65536)], 1)
+    with pytest.raises(SystemExit, match="Is a directory"):
+        plain_reads(str(file.parent), [[0, 65536]], 2, direct=False)
 
 
 def test_plain_reads_stand_alone(file: Path, folder: Path) -> None:

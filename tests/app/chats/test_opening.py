@@ -10,6 +10,7 @@ import sqlite3
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -245,6 +246,21 @@ with ChatStore.open(Path("chats.sqlite").absolute()) as store:
 """
 
 
+def without_writing(place: Path, size: str, prepare: str) -> list[Any]:
+    """What that program prints of a store on a disk of so much room, as it was prepared."""
+    place.mkdir()
+    done = smalldisk.run(
+        [sys.executable, "-c", WITHOUT_WRITING],
+        place,
+        size,
+        prepare=prepare,
+        env={"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    told: list[Any] = json.loads(done.stdout)
+    return told
+
+
 @smalldisk.needed
 @pytest.mark.parametrize("state", ["closed", "killed"])
 def test_a_profile_that_may_only_be_read_works_from_memory_and_says_so(path: Path, state: str) -> None:
@@ -260,17 +276,8 @@ def test_a_profile_that_may_only_be_read_works_from_memory_and_says_so(path: Pat
         store.close()
     else:
         (source / path.name).write_bytes(path.read_bytes())
-    place = path.parent / "mounted"
-    place.mkdir()
-    done = smalldisk.run(
-        [sys.executable, "-c", WITHOUT_WRITING],
-        place,
-        "8m",
-        prepare=f"cp {shlex.quote(str(source))}/* .; mount -o remount,ro .",
-        env={"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    old, found, kept, writable, notices = json.loads(done.stdout)
+    prepare = f"cp {shlex.quote(str(source))}/* .; mount -o remount,ro ."
+    old, found, kept, writable, notices = without_writing(path.parent / "mounted", "8m", prepare)
     assert len(old) == (3 if state == "killed" else 2)
     assert (found, kept, writable) == (1, False, True)
     assert "may only be read" in notices[0] and "kept in memory" in notices[0]
@@ -279,17 +286,8 @@ def test_a_profile_that_may_only_be_read_works_from_memory_and_says_so(path: Pat
 @smalldisk.needed
 def test_a_disk_without_any_room_at_the_start_works_from_memory_and_says_so(path: Path) -> None:
     fill(path, 1, 2)
-    place = path.parent / "mounted"
-    place.mkdir()
-    done = smalldisk.run(
-        [sys.executable, "-c", WITHOUT_WRITING],
-        place,
-        "1m",
-        prepare=f"cp {shlex.quote(str(path))} .; cat /dev/zero > ballast 2> /dev/null || true",
-        env={"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    old, found, kept, writable, notices = json.loads(done.stdout)
+    prepare = f"cp {shlex.quote(str(path))} .; cat /dev/zero > ballast 2> /dev/null || true"
+    old, found, kept, writable, notices = without_writing(path.parent / "mounted", "1m", prepare)
     assert (len(old), found, kept, writable) == (2, 1, False, True)
     assert "is full" in notices[0] and "kept in memory" in notices[0]
 
